@@ -1,0 +1,315 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/wardrop-lb/wardrop/fleet"
+)
+
+// Config is the whole file.
+type Config struct {
+	// Control is the control plane.
+	Control Control `yaml:"control"`
+	// Policy makes the plans.
+	Policy Policy `yaml:"policy"`
+	// Proxy holds what all data planes share.
+	Proxy Proxy `yaml:"proxy"`
+	// Signals says how engines are read.
+	Signals Signals `yaml:"signals"`
+	// Clusters are where requests arrive; each is served by one or more data planes.
+	Clusters []Cluster `yaml:"clusters"`
+	// Engines are the model servers.
+	Engines []Engine `yaml:"engines"`
+	// Demand is the expected demand: used until a cluster's data planes have
+	// measured it, by `wardrop solve`, and as the load of `wardrop up --load`.
+	Demand []Demand `yaml:"demand"`
+
+	positions map[string]position
+	file      string
+}
+
+// Control configures the control plane.
+type Control struct {
+	// Listen is the gRPC address of the signal and weight paths. Default 127.0.0.1:7600.
+	Listen string `yaml:"listen"`
+	// Admin is the HTTP address of the admin API and /metrics. Default 127.0.0.1:7601.
+	Admin string `yaml:"admin"`
+	// Store keeps who leads and the epoch: "embedded" (etcd in this process) or
+	// "memory" (forgets; for trials). Default embedded.
+	Store string `yaml:"store"`
+	// Data is the directory of the embedded store. Default wardrop-data/control.
+	Data string `yaml:"data"`
+	// GoodFor is how long a data plane trusts a plan that is not renewed. Default 30s.
+	GoodFor Duration `yaml:"good_for"`
+}
+
+// Policy configures how plans are made.
+type Policy struct {
+	// Name is "optimal" or "static". Default optimal.
+	Name string `yaml:"name"`
+	// Tick is the time between two plans. Default 2s.
+	Tick Duration `yaml:"tick"`
+	// Churn is the price of moving a request to another engine. Default 40ms.
+	Churn Duration `yaml:"churn"`
+	// Shed is what refusing a request costs beyond the dearest admitted one, per
+	// priority; it orders who is shed when demand exceeds capacity.
+	Shed ShedValues `yaml:"shed"`
+}
+
+// ShedValues is what refusing one request of each priority costs.
+type ShedValues struct {
+	// Critical defaults to 200s.
+	Critical Duration `yaml:"critical"`
+	// Standard defaults to 20s.
+	Standard Duration `yaml:"standard"`
+	// Batch defaults to 2s.
+	Batch Duration `yaml:"batch"`
+}
+
+// Proxy configures the request path.
+type Proxy struct {
+	// MaxBody is the largest request body; beyond it the answer is 413. Default 16MiB.
+	MaxBody Size `yaml:"max_body"`
+	// Bound is how far an engine's work in flight may exceed its share before its
+	// requests go to the next engine of their order, 0.05 to 10. Default 0.5.
+	Bound float64 `yaml:"bound"`
+	// RetryBudget is the most retries per admitted request, 0 to 1. Default 0.2.
+	RetryBudget float64 `yaml:"retry_budget"`
+	// FirstByteTimeout bounds the wait for an engine's first byte; 0 waits as
+	// long as the client does. Default 0.
+	FirstByteTimeout Duration `yaml:"first_byte_timeout"`
+	// Drain is how long requests in flight may finish after SIGTERM. Default 30s.
+	Drain Duration `yaml:"drain"`
+	// Data is the directory of the saved snapshots. Default wardrop-data/proxy.
+	Data string `yaml:"data"`
+	// Control is the control plane's gRPC address. Default: control.listen.
+	Control string `yaml:"control"`
+}
+
+// Signals configures the signal path.
+type Signals struct {
+	// Interval is the time between two reads of an engine. Default 1s.
+	Interval Duration `yaml:"interval"`
+	// Timeout bounds one read. Default 2s.
+	Timeout Duration `yaml:"timeout"`
+	// Report is the time between two reports to the control plane. Default 500ms.
+	Report Duration `yaml:"report"`
+}
+
+// Cluster is a CPU cluster.
+type Cluster struct {
+	// Name is unique among clusters. Required.
+	Name string `yaml:"name"`
+	// Region is where the cluster lies. Required.
+	Region string `yaml:"region"`
+	// Listen is the HTTP address that serves OpenAI requests. Default 127.0.0.1:0 (any free port).
+	Listen string `yaml:"listen"`
+	// Admin is the HTTP address of the admin API and /metrics. Default 127.0.0.1:0.
+	Admin string `yaml:"admin"`
+	// Distances is the expected network round trip to each region that holds
+	// engines; measured ones replace it. Required for each such region.
+	Distances map[string]Duration `yaml:"distances"`
+}
+
+// Engine is a model server.
+type Engine struct {
+	// Name is unique among engines. Required.
+	Name string `yaml:"name"`
+	// Region is where the engine lies. Required.
+	Region string `yaml:"region"`
+	// URL is its base URL, http://host:port. Without one, `wardrop up` runs a
+	// built-in simulated engine with this profile.
+	URL string `yaml:"url"`
+	// Kind says how its signals are read: "vllm", "llamacpp" or "none". Default vllm.
+	Kind string `yaml:"kind"`
+	// Models are the names of the models it serves. Required.
+	Models []string `yaml:"models"`
+	// Profile is its capacity.
+	Profile Profile `yaml:"profile"`
+	// Weight is its weight under the static policy, 0 or more. Default: its capacity.
+	Weight float64 `yaml:"weight"`
+	// Offset is network time beyond the region's distance. Default 0.
+	Offset Duration `yaml:"offset"`
+}
+
+// Profile is an engine's capacity and latency curve; see docs/configuration.md
+// for how to measure it.
+type Profile struct {
+	// T0 is the latency of a request alone in the engine. Default 1s.
+	T0 Duration `yaml:"t0"`
+	// UMax is the rate at which compute saturates, requests/s. Default 100.
+	UMax float64 `yaml:"u_max"`
+	// Batch is how many requests fit at once. Default 256.
+	Batch float64 `yaml:"batch"`
+	// Kappa is the hard cap as a fraction of saturation, above 0, at most 0.95. Default 0.9.
+	Kappa float64 `yaml:"kappa"`
+}
+
+// Demand is the expected rate of one (cluster, model, priority).
+type Demand struct {
+	// Cluster names a cluster. Required.
+	Cluster string `yaml:"cluster"`
+	// Model names a model. Required.
+	Model string `yaml:"model"`
+	// Priority is critical, standard or batch. Default standard.
+	Priority string `yaml:"priority"`
+	// Rate is requests/s. Required.
+	Rate float64 `yaml:"rate"`
+}
+
+// Duration is a time.Duration written as 250ms, 2s, 1m30s.
+type Duration time.Duration
+
+// Seconds gives the duration in seconds.
+func (d Duration) Seconds() float64 { return time.Duration(d).Seconds() }
+
+// UnmarshalText reads a duration of at least 0.
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	if err != nil || v < 0 {
+		return fmt.Errorf("%q is not a duration: write it like 250ms, 2s or 1m30s", b)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// Size is a number of bytes written as 4096, 64KiB, 16MiB or 1GiB.
+type Size int64
+
+var sizeUnits = []struct {
+	suffix string
+	factor int64
+}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"", 1}}
+
+// UnmarshalText reads a size.
+func (s *Size) UnmarshalText(b []byte) error {
+	for _, u := range sizeUnits {
+		digits, ok := strings.CutSuffix(string(b), u.suffix)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(digits, 10, 64)
+		if err != nil || n <= 0 || n > (1<<62)/u.factor {
+			break
+		}
+		*s = Size(n * u.factor)
+		return nil
+	}
+	return fmt.Errorf("%q is not a size: write it like 4096, 64KiB or 16MiB", b)
+}
+
+// Load reads and validates a file. The error is a Problems when the content is
+// wrong and an *fs.PathError when the file cannot be read.
+func Load(path string) (*Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
+}
+
+// Parse decodes and validates a configuration; name stands in its errors. The
+// error is a Problems.
+func Parse(name string, data []byte) (*Config, error) {
+	c := &Config{file: name, positions: map[string]position{}}
+	d := decoder{file: name, positions: c.positions}
+	d.decode(data, c)
+	if len(d.problems) == 0 {
+		d.problems = c.validate()
+	}
+	if len(d.problems) > 0 {
+		return nil, d.problems.sorted()
+	}
+	c.setDefaults()
+	return c, nil
+}
+
+// View gives the configured fleet as a view: the expected demand and distances.
+func (c *Config) View() *fleet.View {
+	v := &fleet.View{}
+	for _, cl := range c.Clusters {
+		v.Clusters = append(v.Clusters, fleet.Cluster{Name: cl.Name, Region: cl.Region})
+		for region, d := range cl.Distances {
+			v.Distances = append(v.Distances, fleet.Distance{Cluster: cl.Name, Region: region, Seconds: d.Seconds()})
+		}
+	}
+	for _, e := range c.Engines {
+		v.Engines = append(v.Engines, e.Fleet())
+	}
+	for _, d := range c.Demand {
+		p, _ := fleet.ParsePriority(d.Priority)
+		v.Demands = append(v.Demands, fleet.Demand{Cluster: d.Cluster, Model: d.Model, Priority: p, Rate: d.Rate})
+	}
+	return v
+}
+
+// Fleet gives the engine as the fleet's noun.
+func (e Engine) Fleet() fleet.Engine {
+	return fleet.Engine{
+		Name: e.Name, Region: e.Region, URL: e.URL, Kind: e.Kind, Models: e.Models,
+		Offset: e.Offset.Seconds(), Weight: e.Weight,
+		Profile: fleet.Profile{T0: e.Profile.T0.Seconds(), UMax: e.Profile.UMax, Batch: e.Profile.Batch, Kappa: e.Profile.Kappa},
+	}
+}
+
+// ClusterByName finds a cluster; nil when there is none.
+func (c *Config) ClusterByName(name string) *Cluster {
+	for i := range c.Clusters {
+		if c.Clusters[i].Name == name {
+			return &c.Clusters[i]
+		}
+	}
+	return nil
+}
+
+func (c *Config) setDefaults() {
+	set(&c.Control.Listen, "127.0.0.1:7600")
+	set(&c.Control.Admin, "127.0.0.1:7601")
+	set(&c.Control.Store, "embedded")
+	set(&c.Control.Data, "wardrop-data/control")
+	set(&c.Control.GoodFor, Duration(30*time.Second))
+	set(&c.Policy.Name, "optimal")
+	set(&c.Policy.Tick, Duration(2*time.Second))
+	set(&c.Policy.Churn, Duration(40*time.Millisecond))
+	set(&c.Policy.Shed.Critical, Duration(200*time.Second))
+	set(&c.Policy.Shed.Standard, Duration(20*time.Second))
+	set(&c.Policy.Shed.Batch, Duration(2*time.Second))
+	set(&c.Proxy.MaxBody, 16<<20)
+	set(&c.Proxy.Bound, 0.5)
+	if !c.has("proxy.retry_budget") {
+		c.Proxy.RetryBudget = 0.2
+	}
+	set(&c.Proxy.Drain, Duration(30*time.Second))
+	set(&c.Proxy.Data, "wardrop-data/proxy")
+	set(&c.Proxy.Control, c.Control.Listen)
+	set(&c.Signals.Interval, Duration(time.Second))
+	set(&c.Signals.Timeout, Duration(2*time.Second))
+	set(&c.Signals.Report, Duration(500*time.Millisecond))
+	for i := range c.Clusters {
+		set(&c.Clusters[i].Listen, "127.0.0.1:0")
+		set(&c.Clusters[i].Admin, "127.0.0.1:0")
+	}
+	for i := range c.Engines {
+		e := &c.Engines[i]
+		set(&e.Kind, "vllm")
+		set(&e.Profile.T0, Duration(time.Second))
+		set(&e.Profile.UMax, 100)
+		set(&e.Profile.Batch, 256)
+		set(&e.Profile.Kappa, 0.9)
+	}
+	for i := range c.Demand {
+		set(&c.Demand[i].Priority, "standard")
+	}
+}
+
+// set gives a field its default where the file left it out.
+func set[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

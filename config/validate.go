@@ -1,0 +1,241 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/wardrop-lb/wardrop/fleet"
+)
+
+// checker collects what is wrong with the meaning of a decoded file.
+type checker struct {
+	c        *Config
+	problems Problems
+}
+
+// fail reports a problem at the position of path, or of its nearest parent that
+// the file contains.
+func (k *checker) fail(path, format string, args ...any) {
+	at := position{1, 1}
+	for p := path; p != ""; p = parent(p) {
+		if pos, ok := k.c.positions[p]; ok {
+			at = pos
+			break
+		}
+	}
+	k.problems = append(k.problems, Problem{k.c.file, at.line, at.column, path + ": " + fmt.Sprintf(format, args...)})
+}
+
+func parent(path string) string {
+	return path[:max(strings.LastIndexAny(path, ".["), 0)]
+}
+
+func (c *Config) has(path string) bool {
+	_, ok := c.positions[path]
+	return ok
+}
+
+func (c *Config) validate() Problems {
+	k := &checker{c: c}
+	k.oneOf("control.store", c.Control.Store, "embedded", "memory")
+	k.address("control.listen", c.Control.Listen)
+	k.address("control.admin", c.Control.Admin)
+	k.oneOf("policy.name", c.Policy.Name, "optimal", "static")
+	k.positive("policy.tick", c.Policy.Tick)
+	k.positive("control.good_for", c.Control.GoodFor)
+	k.positive("signals.interval", c.Signals.Interval)
+	k.positive("signals.timeout", c.Signals.Timeout)
+	k.positive("signals.report", c.Signals.Report)
+	k.inRange("proxy.bound", c.Proxy.Bound, 0.05, 10)
+	k.inRange("proxy.retry_budget", c.Proxy.RetryBudget, 0, 1)
+	k.address("proxy.control", c.Proxy.Control)
+	k.clusters()
+	k.engines()
+	k.demand()
+	return k.problems
+}
+
+// positive refuses a duration that is written as zero.
+func (k *checker) positive(path string, d Duration) {
+	if k.c.has(path) && d == 0 {
+		k.fail(path, "want more than 0s")
+	}
+}
+
+func (k *checker) clusters() {
+	if len(k.c.Clusters) == 0 {
+		k.fail("clusters", "none: at least one cluster must receive requests")
+	}
+	names := map[string]bool{}
+	for i, cl := range k.c.Clusters {
+		path := fmt.Sprintf("clusters[%d]", i)
+		k.name(path+".name", cl.Name, names)
+		k.required(path+".region", cl.Region)
+		k.address(path+".listen", cl.Listen)
+		k.address(path+".admin", cl.Admin)
+		k.distances(path+".distances", cl)
+	}
+}
+
+func (k *checker) distances(path string, cl Cluster) {
+	var needed []string
+	for _, e := range k.c.Engines {
+		if e.Region != "" && !slices.Contains(needed, e.Region) {
+			needed = append(needed, e.Region)
+		}
+	}
+	for _, region := range needed {
+		if _, ok := cl.Distances[region]; !ok {
+			k.fail(path, "none to region %q, where engines are: add `%s: 20ms` (the network round trip from %q)", region, region, cl.Name)
+		}
+	}
+	for region := range cl.Distances {
+		if !slices.Contains(needed, region) {
+			k.fail(path+"."+region, "no engine lies in region %q%s", region, suggestion(region, needed))
+		}
+	}
+}
+
+func (k *checker) engines() {
+	if len(k.c.Engines) == 0 {
+		k.fail("engines", "none: at least one engine must serve requests")
+	}
+	names, urls := map[string]bool{}, map[string]bool{}
+	for i, e := range k.c.Engines {
+		path := fmt.Sprintf("engines[%d]", i)
+		k.name(path+".name", e.Name, names)
+		k.required(path+".region", e.Region)
+		k.engineURL(path+".url", e.URL, urls)
+		k.oneOf(path+".kind", e.Kind, "vllm", "llamacpp", "none")
+		if len(e.Models) == 0 {
+			k.fail(path+".models", "none: an engine must serve at least one model")
+		}
+		seen := map[string]bool{}
+		for j, m := range e.Models {
+			k.name(fmt.Sprintf("%s.models[%d]", path, j), m, seen)
+		}
+		k.profile(path+".profile", e.Profile)
+		k.inRange(path+".weight", e.Weight, 0, math.MaxFloat64)
+	}
+}
+
+func (k *checker) profile(path string, p Profile) {
+	k.positive(path+".t0", p.T0)
+	for _, f := range []struct {
+		key   string
+		value float64
+		high  float64
+	}{{"u_max", p.UMax, math.MaxFloat64}, {"batch", p.Batch, math.MaxFloat64}, {"kappa", p.Kappa, 0.95}} {
+		if k.c.has(path + "." + f.key) {
+			k.inRange(path+"."+f.key, f.value, math.SmallestNonzeroFloat64, f.high)
+		}
+	}
+}
+
+func (k *checker) demand() {
+	var clusters, models []string
+	for _, c := range k.c.Clusters {
+		clusters = append(clusters, c.Name)
+	}
+	for _, e := range k.c.Engines {
+		models = append(models, e.Models...)
+	}
+	slices.Sort(models)
+	models = slices.Compact(models)
+	seen := map[[3]string]bool{}
+	for i, d := range k.c.Demand {
+		path := fmt.Sprintf("demand[%d]", i)
+		k.reference(path+".cluster", "cluster", d.Cluster, clusters)
+		k.reference(path+".model", "model", d.Model, models)
+		if _, err := fleet.ParsePriority(d.Priority); err != nil && d.Priority != "" {
+			k.fail(path+".priority", "%v", err)
+		}
+		if !k.c.has(path + ".rate") {
+			k.fail(path+".rate", "missing: want requests per second")
+		}
+		k.inRange(path+".rate", d.Rate, 0, math.MaxFloat64)
+		priority := d.Priority
+		set(&priority, "standard")
+		key := [3]string{d.Cluster, d.Model, priority}
+		if seen[key] {
+			k.fail(path, "the demand of this cluster, model and priority is there twice")
+		}
+		seen[key] = true
+	}
+}
+
+func (k *checker) reference(path, noun, name string, known []string) {
+	if name == "" {
+		k.fail(path, "missing: name a %s", noun)
+	} else if !slices.Contains(known, name) {
+		k.fail(path, "unknown %s %q%s", noun, name, suggestion(name, known))
+	}
+}
+
+func (k *checker) required(path, value string) {
+	if value == "" {
+		k.fail(path, "missing")
+	}
+}
+
+func (k *checker) name(path, name string, seen map[string]bool) {
+	k.required(path, name)
+	if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		k.fail(path, "%q holds white space or control characters", name)
+	}
+	if name != "" && seen[name] {
+		k.fail(path, "%q is there twice: names must be unique", name)
+	}
+	seen[name] = true
+}
+
+func (k *checker) oneOf(path, value string, allowed ...string) {
+	if value != "" && !slices.Contains(allowed, value) {
+		k.fail(path, "unknown value %q%s", value, suggestion(value, allowed))
+	}
+}
+
+func (k *checker) address(path, value string) {
+	if value == "" {
+		return
+	}
+	if _, port, err := net.SplitHostPort(value); err != nil || port == "" {
+		k.fail(path, "%q is not an address: write host:port, like 127.0.0.1:8080", value)
+	}
+}
+
+func (k *checker) engineURL(path, value string, seen map[string]bool) {
+	if value == "" {
+		return
+	}
+	u, err := url.Parse(value)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+		k.fail(path, "%q is not a base URL: write http://host:port, without a path", value)
+	}
+	if seen[value] {
+		k.fail(path, "another engine has the URL %s", value)
+	}
+	seen[value] = true
+}
+
+func (k *checker) inRange(path string, x, low, high float64) {
+	if x >= low && x <= high && !math.IsInf(x, 0) {
+		return
+	}
+	switch {
+	case high == math.MaxFloat64 && low == 0:
+		k.fail(path, "%v is not a number of at least 0", x)
+	case high == math.MaxFloat64:
+		k.fail(path, "%v is not a number above 0", x)
+	case low == math.SmallestNonzeroFloat64:
+		k.fail(path, "%v is not above 0 and at most %v", x, high)
+	default:
+		if k.c.has(path) {
+			k.fail(path, "%v is not between %v and %v", x, low, high)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package fleet
+
+import "time"
+
+// Plan is the outcome of one solve: where every (cluster, model)'s requests go,
+// what is shed, and the certificate. Rows are sorted by (Cluster, Model),
+// Engines by Name and each row's Arcs by Engine index.
+type Plan struct {
+	Epoch   uint64 // set by the control plane
+	Version uint64 // set by the control plane; grows within an epoch
+	Policy  string
+	Time    time.Time // the view's
+
+	Objective float64 // requests in the network and the engines (seconds per second), shed and churn costs included
+	Bound     float64 // certified lower bound of the objective
+	Gap       float64 // (Objective - Bound) / Objective, 0 when the objective is 0
+
+	Rows    []Row
+	Engines []EngineLoad
+}
+
+// Row is the plan of one (cluster, model).
+type Row struct {
+	Cluster string
+	Model   string
+	Rate    float64                // requests/s that arrive, all priorities
+	Shed    [NumPriorities]float64 // fraction of each priority refused, 0..1
+	Arcs    []Arc                  // every engine that serves the model, used or not; weights add up to 1
+}
+
+// Arc is one engine as seen from one row. Network and Churn are this arc's own
+// terms; the others are the engine's and stand in EngineLoad.
+type Arc struct {
+	Engine  int32   // index into Plan.Engines
+	Weight  float64 // fraction of the row's admitted requests, 0..1
+	Network float64 // seconds: distance plus the engine's offset
+	Churn   float64 // seconds, -lambda..+lambda: negative where staying is cheaper than moving
+}
+
+// EngineLoad is what a plan asks of one engine, and the terms in seconds that
+// the load causes there.
+type EngineLoad struct {
+	Name       string
+	Load       float64 // requests/s
+	Capacity   float64 // requests/s, the hard cap
+	Latency    float64 // seconds a request spends in the engine at this load
+	Congestion float64 // seconds that one more request/s costs the others: u L'(u)
+	Cap        float64 // price of the hard cap, 0 where it does not bind
+	Penalty    float64 // the engine's penalty
+}
+
+// Price is what one more unit of work at the engine costs everybody, in seconds.
+func (e EngineLoad) Price() float64 { return e.Latency + e.Congestion + e.Cap + e.Penalty }
+
+// Terms is the explanation of one arc, in seconds.
+type Terms struct {
+	Network    float64 `json:"network"`
+	Latency    float64 `json:"latency"`
+	Congestion float64 `json:"congestion"`
+	Cap        float64 `json:"cap"`
+	Penalty    float64 `json:"penalty"`
+	Churn      float64 `json:"churn"`
+	Total      float64 `json:"total"`
+}
+
+// Terms gives the explanation of an arc of the plan.
+func (p *Plan) Terms(a Arc) Terms {
+	e := p.Engines[a.Engine]
+	return Terms{
+		Network: a.Network, Latency: e.Latency, Congestion: e.Congestion,
+		Cap: e.Cap, Penalty: e.Penalty, Churn: a.Churn,
+		Total: a.Network + e.Price() + a.Churn,
+	}
+}
+
+// Row finds the plan's row of a (cluster, model); nil when there is none.
+func (p *Plan) Row(cluster, model string) *Row {
+	for i := range p.Rows {
+		if p.Rows[i].Cluster == cluster && p.Rows[i].Model == model {
+			return &p.Rows[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,41 @@
+package fleet
+
+import "time"
+
+// Snapshot is what one cluster's data plane needs of a plan. It is immutable:
+// the data plane swaps one for the next with an atomic pointer.
+type Snapshot struct {
+	Epoch   uint64
+	Version uint64
+	Cluster string
+	Time    time.Time     // when it was published
+	GoodFor time.Duration // how long the plan is to be trusted after Time
+	Engines []SnapshotEngine
+	Rows    []SnapshotRow // sorted by Model
+}
+
+// SnapshotEngine is an engine as a data plane needs it.
+type SnapshotEngine struct {
+	Name     string
+	Region   string
+	URL      string
+	Kind     string
+	Capacity float64 // requests/s, the hard cap
+}
+
+// SnapshotRow is one model's row: targets in the order of Engines' names,
+// weight 0 for those that are only a fallback. Weights add up to 1.
+type SnapshotRow struct {
+	Model       string
+	Targets     []Target
+	Shed        [NumPriorities]float64 // fraction of each priority to refuse, 0..1
+	Utilisation float64                // load over capacity of the row's engines, as planned
+}
+
+// Target is one engine of a row.
+type Target struct {
+	Engine    int32   // index into Snapshot.Engines
+	Weight    float64 // fraction of the row's admitted requests
+	Predicted float64 // seconds from the data plane and back, network included
+	Network   float64 // seconds, the part of Predicted spent in the network
+}

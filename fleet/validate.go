@@ -1,0 +1,130 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Validate reports everything wrong with the view: every error names the field.
+// A valid view has unique names, references that resolve, finite numbers in
+// range, and a distance from every cluster to every region that holds engines.
+func (v *View) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	clusters := map[string]bool{}
+	for i, c := range v.Clusters {
+		if c.Name == "" {
+			bad("clusters[%d]: no name", i)
+		} else if clusters[c.Name] {
+			bad("clusters[%d]: %q is there twice", i, c.Name)
+		}
+		clusters[c.Name] = true
+	}
+	models, regions, names := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for i := range v.Engines {
+		e := &v.Engines[i]
+		if e.Name == "" {
+			bad("engines[%d]: no name", i)
+		} else if names[e.Name] {
+			bad("engines[%d]: %q is there twice", i, e.Name)
+		}
+		names[e.Name] = true
+		if err := e.validate(); err != nil {
+			bad("engines[%d] %q: %w", i, e.Name, err)
+		}
+		regions[e.Region] = true
+		for _, m := range e.Models {
+			models[m] = true
+		}
+	}
+	distances := map[[2]string]bool{}
+	for i, d := range v.Distances {
+		if !clusters[d.Cluster] {
+			bad("distances[%d]: unknown cluster %q", i, d.Cluster)
+		}
+		if distances[[2]string{d.Cluster, d.Region}] {
+			bad("distances[%d]: %q to %q is there twice", i, d.Cluster, d.Region)
+		}
+		distances[[2]string{d.Cluster, d.Region}] = true
+		if err := inRange("seconds", d.Seconds, 0, math.MaxFloat64); err != nil {
+			bad("distances[%d]: %w", i, err)
+		}
+	}
+	for _, c := range v.Clusters {
+		for _, e := range v.Engines {
+			if !distances[[2]string{c.Name, e.Region}] {
+				bad("distances: none from cluster %q to region %q", c.Name, e.Region)
+				distances[[2]string{c.Name, e.Region}] = true
+			}
+		}
+	}
+	type key struct {
+		cluster, model string
+		priority       Priority
+	}
+	demands := map[key]bool{}
+	for i, d := range v.Demands {
+		if !clusters[d.Cluster] {
+			bad("demand[%d]: unknown cluster %q", i, d.Cluster)
+		}
+		if !models[d.Model] && len(v.Engines) > 0 && d.Model == "" {
+			bad("demand[%d]: no model", i)
+		}
+		if int(d.Priority) >= NumPriorities {
+			bad("demand[%d]: unknown priority %d", i, d.Priority)
+		}
+		k := key{d.Cluster, d.Model, d.Priority}
+		if demands[k] {
+			bad("demand[%d]: %s of %q at %q is there twice", i, d.Priority, d.Model, d.Cluster)
+		}
+		demands[k] = true
+		if err := inRange("rate", d.Rate, 0, math.MaxFloat64); err != nil {
+			bad("demand[%d]: %w", i, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (e *Engine) validate() error {
+	if len(e.Models) == 0 {
+		return errors.New("models: none")
+	}
+	seen := map[string]bool{}
+	for _, m := range e.Models {
+		if m == "" || seen[m] {
+			return fmt.Errorf("models: %q is empty or there twice", m)
+		}
+		seen[m] = true
+	}
+	return errors.Join(
+		e.Profile.Validate(),
+		inRange("offset", e.Offset, 0, math.MaxFloat64),
+		inRange("penalty", e.Penalty, 0, math.MaxFloat64),
+		inRange("weight", e.Weight, 0, math.MaxFloat64),
+	)
+}
+
+// Validate reports what is wrong with the profile.
+func (p Profile) Validate() error {
+	const tiny = math.SmallestNonzeroFloat64
+	return errors.Join(
+		inRange("profile.t0", p.T0, tiny, math.MaxFloat64),
+		inRange("profile.u_max", p.UMax, tiny, math.MaxFloat64),
+		inRange("profile.batch", p.Batch, tiny, math.MaxFloat64),
+		inRange("profile.kappa", p.Kappa, tiny, 0.95),
+	)
+}
+
+func inRange(field string, x, low, high float64) error {
+	switch {
+	case x >= low && x <= high:
+		return nil
+	case low == 0:
+		return fmt.Errorf("%s: %v is not a number of at least 0", field, x)
+	case high == math.MaxFloat64:
+		return fmt.Errorf("%s: %v is not a number above 0", field, x)
+	}
+	return fmt.Errorf("%s: %v is not in (0, %v]", field, x, high)
+}

@@ -1,0 +1,107 @@
+package fleet
+
+import (
+	"fmt"
+	"time"
+)
+
+// Priority is the class of a request; it decides who is shed first. The zero
+// value is Critical, so that a forgotten priority is never the first to go.
+type Priority uint8
+
+// The priorities, most important first.
+const (
+	Critical Priority = iota
+	Standard
+	Batch
+
+	// NumPriorities is the number of priorities; arrays are indexed by Priority.
+	NumPriorities = 3
+)
+
+var priorityNames = [NumPriorities]string{"critical", "standard", "batch"}
+
+func (p Priority) String() string {
+	if int(p) < len(priorityNames) {
+		return priorityNames[p]
+	}
+	return fmt.Sprintf("priority(%d)", uint8(p))
+}
+
+// ParsePriority reads a priority's name, as String writes it.
+func ParsePriority(s string) (Priority, error) {
+	for i, n := range priorityNames {
+		if n == s {
+			return Priority(i), nil
+		}
+	}
+	return 0, fmt.Errorf("unknown priority %q: want critical, standard or batch", s)
+}
+
+// MarshalText writes the priority's name.
+func (p Priority) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads the priority's name.
+func (p *Priority) UnmarshalText(b []byte) error {
+	v, err := ParsePriority(string(b))
+	if err == nil {
+		*p = v
+	}
+	return err
+}
+
+// Cluster is a CPU cluster where requests arrive and data planes run.
+type Cluster struct {
+	Name   string
+	Region string
+}
+
+// Engine is one model server endpoint. Penalty is seconds added to its latency
+// because it misbehaves, 0 or more. Weight is used by the static policy alone.
+type Engine struct {
+	Name    string
+	Region  string
+	URL     string // base URL, without a path
+	Kind    string // adapter of its signals: "vllm", "llamacpp", "none", ...
+	Models  []string
+	Profile Profile
+	Offset  float64 // seconds of network time beyond the region's distance
+	Penalty float64
+	Weight  float64
+}
+
+// Profile is an engine's capacity and how its latency grows with load, by the
+// model of package latency.
+type Profile struct {
+	T0    float64 // seconds: latency of a request alone in the engine; > 0
+	UMax  float64 // requests/s at which compute saturates; > 0
+	Batch float64 // requests that fit at once (slots or KV cache); > 0
+	Kappa float64 // the hard cap as a fraction of saturation, in (0, 0.95]
+}
+
+// Demand is what arrives at a cluster for a model at a priority: first attempts
+// only, shed ones included.
+type Demand struct {
+	Cluster  string
+	Model    string
+	Priority Priority
+	Rate     float64 // requests/s, >= 0
+}
+
+// Distance is the expected network time of one round trip from a cluster to the
+// engines of a region.
+type Distance struct {
+	Cluster string
+	Region  string
+	Seconds float64 // >= 0
+}
+
+// View is the fleet at one instant, as the control plane knows it. The order of
+// its slices carries no meaning: a policy gives the same plan for any order.
+type View struct {
+	Time      time.Time
+	Clusters  []Cluster
+	Engines   []Engine // those that may be given traffic; dead and drained ones are left out
+	Demands   []Demand // at most one per (cluster, model, priority)
+	Distances []Distance
+}
