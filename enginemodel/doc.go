@@ -1,0 +1,12 @@
+// Package enginemodel models one inference engine step by step: continuous
+// batching with chunked prefill, a bounded number of requests in the batch, a
+// paged KV cache that preempts by recomputing, a first-in-first-out queue.
+//
+// It is what an engine does with its time, without the mathematics: who is in
+// the batch, how long each step takes, which request gets a token. The
+// simulator drives it in virtual time, package testengine in real time.
+//
+// The package is pure: no I/O, no clock, no goroutine. Time is an argument, a
+// duration since an instant of the driver's choosing. The same calls give the
+// same events, always. An Engine is not safe for concurrent use.
+package enginemodel
