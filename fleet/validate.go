@@ -22,7 +22,7 @@ func (v *View) Validate() error {
 		}
 		clusters[c.Name] = true
 	}
-	models, regions, names := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	names := map[string]bool{}
 	for i := range v.Engines {
 		e := &v.Engines[i]
 		if e.Name == "" {
@@ -33,10 +33,6 @@ func (v *View) Validate() error {
 		names[e.Name] = true
 		if err := e.validate(); err != nil {
 			bad("engines[%d] %q: %w", i, e.Name, err)
-		}
-		regions[e.Region] = true
-		for _, m := range e.Models {
-			models[m] = true
 		}
 	}
 	distances := map[[2]string]bool{}
@@ -69,7 +65,7 @@ func (v *View) Validate() error {
 		if !clusters[d.Cluster] {
 			bad("demand[%d]: unknown cluster %q", i, d.Cluster)
 		}
-		if !models[d.Model] && len(v.Engines) > 0 && d.Model == "" {
+		if d.Model == "" {
 			bad("demand[%d]: no model", i)
 		}
 		if int(d.Priority) >= NumPriorities {
@@ -127,4 +123,52 @@ func inRange(field string, x, low, high float64) error {
 		return fmt.Errorf("%s: %v is not a number above 0", field, x)
 	}
 	return fmt.Errorf("%s: %v is not in (0, %v]", field, x, high)
+}
+
+// Validate reports what is wrong with the snapshot: every row must name known
+// engines, hold finite weights that add up to 1 and shed fractions in 0..1. A
+// row with no weight at all is refused: nothing could serve its requests.
+func (s *Snapshot) Validate() error {
+	if s.Cluster == "" {
+		return errors.New("snapshot: no cluster")
+	}
+	for i := range s.Rows {
+		r := &s.Rows[i]
+		if i > 0 && s.Rows[i-1].Model >= r.Model {
+			return fmt.Errorf("row %q: rows are not sorted by model", r.Model)
+		}
+		if err := r.validate(len(s.Engines)); err != nil {
+			return fmt.Errorf("row %q: %w", r.Model, err)
+		}
+	}
+	return nil
+}
+
+// weightTolerance bounds the rounding in a row's sum of weights.
+const weightTolerance = 1e-6
+
+func (r *SnapshotRow) validate(engines int) error {
+	sum := 0.0
+	for _, t := range r.Targets {
+		if t.Engine < 0 || int(t.Engine) >= engines {
+			return fmt.Errorf("unknown engine %d of %d", t.Engine, engines)
+		}
+		if err := errors.Join(
+			inRange("weight", t.Weight, 0, 1+weightTolerance),
+			inRange("predicted", t.Predicted, 0, math.MaxFloat64),
+			inRange("network", t.Network, 0, math.MaxFloat64),
+		); err != nil {
+			return err
+		}
+		sum += t.Weight
+	}
+	if math.Abs(sum-1) > weightTolerance {
+		return fmt.Errorf("weights add up to %v, not 1", sum)
+	}
+	for _, f := range r.Shed {
+		if !(f >= 0 && f <= 1) {
+			return fmt.Errorf("shed: %v is not a fraction", f)
+		}
+	}
+	return nil
 }

@@ -1,0 +1,140 @@
+package config
+
+import (
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const good = `
+clusters:
+  - name: a
+    region: eu
+    distances: {eu: 2ms, us: 90ms}
+engines:
+  - {name: near, region: eu, url: "http://127.0.0.1:9001", models: [demo], profile: {t0: 200ms, u_max: 125, batch: 200}}
+  - {name: far, region: us, models: [demo]}
+demand:
+  - {cluster: a, model: demo, rate: 12}
+`
+
+func TestParseFillsDefaults(t *testing.T) {
+	c, err := Parse("w.yaml", []byte(good))
+	require.NoError(t, err)
+	require.Equal(t, "optimal", c.Policy.Name)
+	require.Equal(t, Duration(2*time.Second), c.Policy.Tick)
+	require.Equal(t, c.Control.Listen, c.Proxy.Control)
+	require.Equal(t, 0.2, c.Proxy.RetryBudget)
+	require.Equal(t, Size(16<<20), c.Proxy.MaxBody)
+	v := c.View()
+	require.NoError(t, v.Validate())
+	require.Equal(t, 0.2, v.Engines[0].Profile.T0)
+	require.Equal(t, 0.9, v.Engines[0].Profile.Kappa)
+	require.Equal(t, "standard", v.Demands[0].Priority.String())
+}
+
+func TestZeroRetryBudgetIsKept(t *testing.T) {
+	c, err := Parse("w.yaml", []byte(good+"proxy: {retry_budget: 0}\n"))
+	require.NoError(t, err)
+	require.Zero(t, c.Proxy.RetryBudget)
+}
+
+// TestMistakes holds each kind of mistake to its position and its words.
+func TestMistakes(t *testing.T) {
+	edit := func(old, replacement string) string {
+		require.Contains(t, good, old)
+		return strings.Replace(good, old, replacement, 1)
+	}
+	for name, c := range map[string]struct{ yaml, want string }{
+		"unknown key":        {edit("region: eu\n", "regoin: eu\n"), `w.yaml:4:5: unknown key "regoin" in clusters[0]: did you mean "region"?`},
+		"unknown top key":    {good + "polices: {}\n", `w.yaml:11:1: unknown key "polices": did you mean "policy"?`},
+		"wrong type":         {edit("rate: 12", "rate: many"), `w.yaml:10:37: demand[0].rate: want a number, got "many"`},
+		"list for text":      {edit("name: a\n", "name: [a]\n"), `w.yaml:3:11: clusters[0].name: want text, got a list`},
+		"text for list":      {edit("models: [demo]}", "models: demo}"), `w.yaml:8:37: engines[1].models: want a list, got "demo"`},
+		"bad duration":       {edit("us: 90ms", "us: 90"), `w.yaml:5:30: clusters[0].distances.us: "90" is not a duration: write it like 250ms, 2s or 1m30s`},
+		"bad size":           {good + "proxy: {max_body: 12XB}\n", `w.yaml:11:19: proxy.max_body: "12XB" is not a size: write it like 4096, 64KiB or 16MiB`},
+		"missing distance":   {edit(", us: 90ms", ""), "w.yaml:5:16: clusters[0].distances: none to region \"us\", where engines are: add `us: 20ms` (the network round trip from \"a\")"},
+		"distance nowhere":   {edit("us: 90ms", "us: 90ms, su: 1ms"), `w.yaml:5:40: clusters[0].distances.su: no engine lies in region "su": did you mean "eu"?`},
+		"unknown cluster":    {edit("cluster: a", "cluster: b"), `w.yaml:10:15: demand[0].cluster: unknown cluster "b": known are a`},
+		"unknown model":      {edit("model: demo", "model: dem"), `w.yaml:10:25: demand[0].model: unknown model "dem": did you mean "demo"?`},
+		"unknown priority":   {edit("rate: 12", "rate: 12, priority: high"), `w.yaml:10:51: demand[0].priority: unknown priority "high": want critical, standard or batch`},
+		"missing rate":       {edit(", rate: 12", ""), `w.yaml:10:5: demand[0].rate: missing: want requests per second`},
+		"duplicate name":     {edit("name: far", "name: near"), `w.yaml:8:12: engines[1].name: "near" is there twice: names must be unique`},
+		"missing name":       {edit("name: far, ", ""), `w.yaml:8:5: engines[1].name: missing`},
+		"no models":          {edit(", models: [demo]}", "}"), `w.yaml:8:5: engines[1].models: none: an engine must serve at least one model`},
+		"bad URL":            {edit("http://127.0.0.1:9001", "127.0.0.1:9001/v1"), `engines[0].url: "127.0.0.1:9001/v1" is not a base URL: write http://host:port, without a path`},
+		"unknown kind":       {edit("name: far", "kind: vlm, name: far"), `w.yaml:8:12: engines[1].kind: unknown value "vlm": did you mean "vllm"?`},
+		"kappa too high":     {edit("batch: 200", "batch: 200, kappa: 1"), `engines[0].profile.kappa: 1 is not above 0 and at most 0.95`},
+		"zero u_max":         {edit("u_max: 125", "u_max: 0"), `engines[0].profile.u_max: 0 is not a number above 0`},
+		"infinite rate":      {edit("rate: 12", "rate: .inf"), `demand[0].rate: +Inf is not a number of at least 0`},
+		"bad address":        {edit("region: eu\n", "region: eu\n    listen: here\n"), `w.yaml:5:13: clusters[0].listen: "here" is not an address: write host:port, like 127.0.0.1:8080`},
+		"bound out of range": {good + "proxy: {bound: 0.01}\n", `w.yaml:11:16: proxy.bound: 0.01 is not between 0.05 and 10`},
+		"key twice":          {good + "demand: []\n", `w.yaml:11:1: demand: already set on line 9`},
+		"zero tick":          {good + "policy: {tick: 0s}\n", `w.yaml:11:16: policy.tick: want more than 0s`},
+		"empty":              {"", `w.yaml:1:1: the file is empty: it needs at least clusters and engines`},
+		"a list":             {"- a\n", `w.yaml:1:1: the file: want keys and values, got a list`},
+		"not YAML":           {"clusters: [", `w.yaml:`},
+		"nothing configured": {"policy: {}\n", `w.yaml:1:1: clusters: none: at least one cluster must receive requests`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Parse("w.yaml", []byte(c.yaml))
+			require.ErrorContains(t, err, c.want)
+			for _, p := range err.(Problems) {
+				require.Positive(t, p.Line)
+				require.Positive(t, p.Column)
+			}
+		})
+	}
+}
+
+func TestAllMistakesAreReportedAtOnceInOrder(t *testing.T) {
+	bad := strings.NewReplacer("90ms", "x", "rate: 12", "rate: y", "models: [demo]", "modles: [demo]").Replace(good)
+	_, err := Parse("w.yaml", []byte(bad))
+	problems := err.(Problems)
+	require.Len(t, problems, 4)
+	for i := 1; i < len(problems); i++ {
+		require.LessOrEqual(t, problems[i-1].Line, problems[i].Line)
+	}
+}
+
+// TestEveryKeyIsDocumented holds docs/configuration.md against the structs.
+func TestEveryKeyIsDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../docs/configuration.md")
+	require.NoError(t, err)
+	var visit func(reflect.Type)
+	visit = func(typ reflect.Type) {
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			if key := f.Tag.Get("yaml"); key != "" {
+				require.Contains(t, string(doc), "`"+key+"`", "%s.%s", typ.Name(), f.Name)
+			}
+			for f.Type.Kind() == reflect.Slice || f.Type.Kind() == reflect.Map {
+				f.Type = f.Type.Elem()
+			}
+			if f.Type.Kind() == reflect.Struct && f.Type.PkgPath() == typ.PkgPath() {
+				visit(f.Type)
+			}
+		}
+	}
+	visit(reflect.TypeFor[Config]())
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(good))
+	f.Add([]byte("clusters: [{distances: &a {x: *a}}]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := Parse("f.yaml", data)
+		if (c == nil) == (err == nil) {
+			t.Fatal("a configuration or an error, never both or neither")
+		}
+		if c != nil {
+			if err := c.View().Validate(); err != nil {
+				t.Fatalf("a checked file gives an invalid view: %v", err)
+			}
+		}
+	})
+}

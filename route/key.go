@@ -1,0 +1,26 @@
+package route
+
+import "github.com/cespare/xxhash/v2"
+
+// KeySource says what a request's affinity key was taken from.
+type KeySource uint8
+
+// The sources, in the order in which they are looked for.
+const (
+	KeyNone         KeySource = iota // no key: the request may go anywhere
+	KeySession                       // x-session-id header
+	KeyPromptCache                   // prompt_cache_key
+	KeyConversation                  // conversation or previous_response_id
+	KeyPrefix                        // the prompt's leading bytes
+)
+
+func (s KeySource) String() string {
+	return [...]string{"none", "session", "prompt_cache_key", "conversation", "prefix"}[s]
+}
+
+// HashKey hashes an affinity key. Keys of different sources never meet by
+// accident, nor do those of different models: a model's cache is its own.
+func HashKey(source KeySource, model string, key []byte) uint64 {
+	h := xxhash.Sum64(key)
+	return mix(h ^ mix(xxhash.Sum64String(model)+uint64(source)*phi))
+}

@@ -1,0 +1,243 @@
+package route
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/wardrop-lb/wardrop/fleet"
+)
+
+// MaxOrder is the most engines that a pick names: the first and its fallbacks.
+const MaxOrder = 4
+
+// maxProbes bounds the search for an engine within its bound; beyond it the
+// least loaded of those seen is taken.
+const maxProbes = 32
+
+// Router picks by one snapshot. It is immutable and safe for concurrent use;
+// the data plane swaps one for the next.
+type Router struct {
+	Snapshot *fleet.Snapshot
+	rows     map[string]*Row
+}
+
+// New builds the router of a snapshot. eps is how far an engine's work in
+// flight may exceed its share. Building takes milliseconds for a thousand
+// engines: it belongs off the request path. previous, which may be nil, lends
+// the tables of rows whose weights did not change.
+func New(s *fleet.Snapshot, flights *Flights, eps float64, previous *Router) *Router {
+	r := &Router{Snapshot: s, rows: make(map[string]*Row, len(s.Rows))}
+	for i := range s.Rows {
+		row := newRow(s, &s.Rows[i], flights, eps)
+		if old := previous.Row(row.Model); old != nil && slices.Equal(old.weighted, row.weighted) && slices.EqualFunc(old.targets, row.targets, sameEngine) {
+			row.table = old.table
+		} else {
+			row.buildTable()
+		}
+		r.rows[row.Model] = row
+	}
+	return r
+}
+
+// Row finds a model's row; nil when the snapshot has none.
+func (r *Router) Row(model string) *Row {
+	if r == nil {
+		return nil
+	}
+	return r.rows[model]
+}
+
+// Models lists the models of the snapshot, sorted.
+func (r *Router) Models() []string {
+	names := make([]string, len(r.Snapshot.Rows))
+	for i := range names {
+		names[i] = r.Snapshot.Rows[i].Model
+	}
+	return names
+}
+
+// Row is one model's part of a router.
+type Row struct {
+	Model       string
+	Shed        [fleet.NumPriorities]float64
+	Utilisation float64
+
+	targets   []Target
+	weighted  []float64 // by target
+	fallbacks []int32   // targets without slots, nearest first
+	table     slotTable
+	flights   *rowFlights
+	allowance float64 // 1 + eps
+}
+
+// Target is one engine of a row.
+type Target struct {
+	Engine    fleet.SnapshotEngine
+	Weight    float64
+	Predicted float64 // seconds from the data plane and back
+	Network   float64 // seconds of these in the network
+	Share     float64 // of the row's work in flight when weights and predictions hold
+	Flight    *Flight
+}
+
+func sameEngine(a, b Target) bool { return a.Engine.Name == b.Engine.Name }
+
+// newRow resolves a row's engines. By Little's law an engine that gets its
+// weight holds weight x time of the work in flight: that is its share.
+func newRow(s *fleet.Snapshot, sr *fleet.SnapshotRow, flights *Flights, eps float64) *Row {
+	row := &Row{Model: sr.Model, Shed: sr.Shed, Utilisation: sr.Utilisation, allowance: 1 + eps}
+	sum := 0.0
+	for _, t := range sr.Targets {
+		e := s.Engines[t.Engine]
+		target := Target{Engine: e, Weight: t.Weight, Predicted: t.Predicted, Network: t.Network, Flight: flights.Get(sr.Model, e.Name)}
+		target.Share = t.Weight * max(t.Predicted, 1e-3)
+		sum += target.Share
+		row.targets = append(row.targets, target)
+		row.weighted = append(row.weighted, t.Weight)
+		row.flights = target.Flight.row
+	}
+	for i := range row.targets {
+		t := &row.targets[i]
+		t.Share /= sum
+		if t.Weight < weightFloor {
+			row.fallbacks = append(row.fallbacks, int32(i))
+		}
+	}
+	slices.SortStableFunc(row.fallbacks, func(a, b int32) int {
+		x, y := &row.targets[a], &row.targets[b]
+		switch {
+		case x.Predicted < y.Predicted:
+			return -1
+		case x.Predicted > y.Predicted:
+			return 1
+		}
+		return strings.Compare(x.Engine.Name, y.Engine.Name)
+	})
+	return row
+}
+
+func (r *Row) buildTable() {
+	names := make([]string, len(r.targets))
+	for i := range names {
+		names[i] = r.targets[i].Engine.Name
+	}
+	r.table = newSlotTable(names, r.weighted)
+}
+
+// Targets lists the row's engines, sorted by name; not to be modified.
+func (r *Row) Targets() []Target { return r.targets }
+
+// Pick is the decision for one request: engines in order of preference.
+type Pick struct {
+	order [MaxOrder]int32
+	n     int
+	// Spilled counts the engines passed over because they were at their bound,
+	// Passed those passed over because they fail.
+	Spilled, Passed int
+}
+
+// Len is the number of engines in the order.
+func (p *Pick) Len() int { return p.n }
+
+// At gives the index in Targets of the i-th choice.
+func (p *Pick) At(i int) int { return int(p.order[i]) }
+
+func (p *Pick) add(i int32) {
+	if p.n < MaxOrder && !slices.Contains(p.order[:p.n], i) {
+		p.order[p.n] = i
+		p.n++
+	}
+}
+
+// Pick chooses for a request whose key hashes to h and whose expected work is
+// work tokens, at time now in nanoseconds. The first choice is the first engine
+// of the key's probe sequence that is neither failing nor at its bound; the
+// fallbacks follow in the same sequence. It allocates nothing. The order is
+// never empty.
+//
+// The bound is that of consistent hashing with bounded loads (Mirrokni, Thorup
+// and Zadimoghaddam 2018), weighted by each engine's share.
+func (r *Row) Pick(h uint64, work, now int64) Pick {
+	var p Pick
+	total := float64(r.flights.work.Load())
+	least, leastLoad, found := int32(-1), 0.0, false
+	var over [MaxOrder]int32 // engines passed over, as late fallbacks
+	nOver := 0
+	for range maxProbes {
+		i := int32(r.table.slots[h&r.table.mask])
+		h = mix(h + phi)
+		if slices.Contains(p.order[:p.n], i) || slices.Contains(over[:nOver], i) {
+			continue
+		}
+		t := &r.targets[i]
+		passed := t.Flight.PassedOver(now)
+		limit := r.allowance*t.Share*total + float64(work)
+		load := float64(t.Flight.work.Load())
+		if !passed && (found || load < limit) {
+			found = true
+			p.add(i)
+			if p.n == MaxOrder || p.n+nOver == len(r.targets) {
+				break
+			}
+			continue
+		}
+		if passed {
+			p.Passed++
+		} else {
+			p.Spilled++
+			if rel := load / limit; least < 0 || rel < leastLoad {
+				least, leastLoad = i, rel
+			}
+		}
+		if nOver < MaxOrder {
+			over[nOver] = i
+			nOver++
+		}
+	}
+	if !found && least >= 0 {
+		p.add(least)
+	}
+	return r.complete(p, over[:nOver], now)
+}
+
+// complete fills the order with engines of no weight, then with those passed
+// over: a failing engine is still better than none.
+func (r *Row) complete(p Pick, over []int32, now int64) Pick {
+	for _, i := range r.fallbacks {
+		if p.n == MaxOrder {
+			return p
+		}
+		if !r.targets[i].Flight.PassedOver(now) {
+			p.add(i)
+		}
+	}
+	for _, i := range over {
+		p.add(i)
+	}
+	for _, i := range r.fallbacks {
+		p.add(i)
+	}
+	return p
+}
+
+// PassOver passes a failing engine over until a time, unless that would take
+// more than half of the row's capacity out at once; the first engine of a row
+// with several may always be passed over. It reports whether it did.
+func (r *Row) PassOver(target int, until, now int64) bool {
+	total, passed, others := 0.0, 0.0, 0
+	for i := range r.targets {
+		t := &r.targets[i]
+		total += t.Engine.Capacity
+		if i != target && t.Flight.PassedOver(now) {
+			passed += t.Engine.Capacity
+			others++
+		}
+	}
+	t := &r.targets[target]
+	first := others == 0 && len(r.targets) > 1
+	if !first && passed+t.Engine.Capacity > total/2 {
+		return false
+	}
+	t.Flight.PassOver(until)
+	return true
+}

@@ -1,0 +1,160 @@
+package route
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+const (
+	slotsPerEngine = 256
+	minSlots       = 1 << 12
+
+	// Two calibration passes: a third makes shares and movement worse.
+	calibrationPasses   = 2
+	calibrationExponent = 0.8
+
+	// weightFloor keeps an engine of almost no weight out of the table, where
+	// it could win a slot only by accident.
+	weightFloor = 1e-4
+)
+
+// slotTable assigns 2^k slots to engines in proportion to their weights. Each
+// slot belongs to the earliest arrival of a Poisson race in which an engine's
+// times are scaled by 1/weight: weighted rendezvous hashing per slot (Thaler and
+// Ravishankar 1998; the exponential form is due to Schindelhauer and Schomaker
+// 2005). Raising one weight therefore only moves slots to that engine.
+type slotTable struct {
+	slots []uint32 // index into the row's targets
+	mask  uint64
+}
+
+// newSlotTable builds the table for engines named names. Weights need not be
+// normalised; those under weightFloor of the sum get no slot. At least one
+// weight must be positive.
+func newSlotTable(names []string, weights []float64) slotTable {
+	sum := 0.0
+	for _, w := range weights {
+		sum += w
+	}
+	want := make([]float64, len(weights))
+	for i, w := range weights {
+		if w/sum >= weightFloor {
+			want[i] = w / sum
+		}
+	}
+	size := max(minSlots, 1<<bits.Len(uint(slotsPerEngine*len(names)-1)))
+	t := slotTable{slots: make([]uint32, size), mask: uint64(size - 1)}
+	race := newRace(names, size)
+	adjusted := slices.Clone(want)
+	for pass := 0; ; pass++ {
+		race.run(adjusted, t.slots)
+		if pass == calibrationPasses {
+			return t
+		}
+		calibrate(adjusted, want, t.slots)
+	}
+}
+
+// calibrate scales each weight by how much its engine got of what it wants.
+func calibrate(adjusted, want []float64, slots []uint32) {
+	got := make([]float64, len(want))
+	for _, i := range slots {
+		got[i] += 1 / float64(len(slots))
+	}
+	for i := range adjusted {
+		if got[i] > 0 {
+			adjusted[i] *= math.Pow(want[i]/got[i], calibrationExponent)
+		}
+	}
+}
+
+// race holds the streams of one build. Every engine draws its own sequence of
+// (slot, time) arrivals, the same in every pass: only the scale of its times
+// changes with its weight.
+type race struct {
+	seeds []uint64
+	state []uint64
+	clock []float64 // time of each engine's last arrival that was drawn
+	best  []float32 // earliest arrival by slot
+}
+
+const none = math.MaxUint32
+
+// arrivalsPerRound is the expected number of arrivals per slot in one round. A
+// part exp(-12) of the slots, one in 160,000, needs a second one.
+const arrivalsPerRound = 12
+
+func newRace(names []string, size int) *race {
+	n := len(names)
+	r := &race{seeds: make([]uint64, n), state: make([]uint64, n), clock: make([]float64, n), best: make([]float32, size)}
+	for i, n := range names {
+		r.seeds[i] = xxhash.Sum64String(n)
+	}
+	return r
+}
+
+// run fills slots with the engines of the earliest arrivals, for weights that
+// add up to about 1.
+func (r *race) run(weights []float64, slots []uint32) {
+	for s := range slots {
+		slots[s], r.best[s] = none, math.MaxFloat32
+	}
+	copy(r.state, r.seeds)
+	clear(r.clock)
+	round := arrivalsPerRound * float64(len(slots))
+	for horizon := round; ; horizon += round {
+		for i, w := range weights {
+			if w > 0 {
+				r.advance(uint32(i), 1/w, horizon, slots)
+			}
+		}
+		if !slices.Contains(slots, none) {
+			return
+		}
+	}
+}
+
+// advance draws one engine's arrivals up to the horizon. The one beyond it is
+// drawn again in the next round.
+func (r *race) advance(engine uint32, scale, horizon float64, slots []uint32) {
+	mask := uint64(len(slots) - 1)
+	state, t := r.state[engine], r.clock[engine]
+	for {
+		x := mix(state + phi)
+		next := t + exponential[x>>(64-quantileBits)]*scale
+		if next > horizon {
+			break
+		}
+		state, t = state+phi, next
+		if s := x & mask; float32(t) < r.best[s] {
+			slots[s], r.best[s] = engine, float32(t)
+		}
+	}
+	r.state[engine], r.clock[engine] = state, t
+}
+
+const quantileBits = 12
+
+// exponential holds quantiles of the exponential law of mean 1: a look-up is
+// several times faster than a logarithm and as good for sums of many.
+var exponential = func() (q [1 << quantileBits]float64) {
+	for i := range q {
+		q[i] = -math.Log((float64(i) + 0.5) / (1 << quantileBits))
+	}
+	return q
+}()
+
+// phi is 2^64 over the golden ratio: the increment of a Weyl sequence.
+const phi = 0x9e3779b97f4a7c15
+
+// mix is the finaliser of SplitMix64 (Steele, Lea and Flood 2014).
+func mix(x uint64) uint64 {
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
+}
