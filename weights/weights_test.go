@@ -1,0 +1,302 @@
+package weights
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/wardrop-lb/wardrop/api"
+	"github.com/wardrop-lb/wardrop/fleet"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// plan is a snapshot of one row split over two engines.
+func plan(epoch, version uint64, a float64) *fleet.Snapshot {
+	return &fleet.Snapshot{
+		Epoch: epoch, Version: version, Cluster: "c", Time: time.Unix(int64(version), 0).UTC(), GoodFor: time.Minute,
+		Engines: []fleet.SnapshotEngine{{Name: "a", Capacity: 1}, {Name: "b", Capacity: 1}},
+		Rows: []fleet.SnapshotRow{{Model: "m", Targets: []fleet.Target{
+			{Engine: 0, Weight: a, Predicted: 1}, {Engine: 1, Weight: 1 - a, Predicted: 1},
+		}}},
+	}
+}
+
+// fixture is a control plane's weight path on a real socket; it can be stopped
+// and started again on the same address.
+type fixture struct {
+	t         *testing.T
+	addr      string
+	grpc      *grpc.Server
+	cancel    context.CancelFunc
+	publisher *Publisher
+	done      chan struct{}
+
+	mu   sync.Mutex
+	sent map[string]int // resources by type URL
+}
+
+// counting counts the resources that a stream sends.
+type counting struct {
+	grpc.ServerStream
+	fixture *fixture
+}
+
+func (c counting) SendMsg(m any) error {
+	if r, ok := m.(*discovery.DeltaDiscoveryResponse); ok {
+		c.fixture.mu.Lock()
+		c.fixture.sent[r.GetTypeUrl()] += len(r.GetResources())
+		c.fixture.mu.Unlock()
+	}
+	return c.ServerStream.SendMsg(m)
+}
+
+func start(t *testing.T, addr string) *fixture {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &fixture{t: t, cancel: cancel, publisher: NewPublisher(ctx), done: make(chan struct{}), sent: map[string]int{}}
+	s.grpc = grpc.NewServer(grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+		return h(srv, counting{ss, s})
+	}))
+	s.publisher.Register(s.grpc)
+	l, err := net.Listen("tcp", addr)
+	require.NoError(t, err)
+	s.addr = l.Addr().String()
+	go func() { defer close(s.done); _ = s.grpc.Serve(l) }()
+	return s
+}
+
+func (s *fixture) stop() {
+	s.cancel()
+	s.grpc.Stop()
+	<-s.done
+}
+
+// plane is a data plane's subscriber whose applied snapshots can be awaited.
+type plane struct {
+	*Subscriber
+	applied chan *fleet.Snapshot
+	refuse  func(*fleet.Snapshot) error
+}
+
+func subscribe(t *testing.T, addr, path string) *plane {
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	p := &plane{applied: make(chan *fleet.Snapshot, 100), refuse: func(*fleet.Snapshot) error { return nil }}
+	p.Subscriber = &Subscriber{Cluster: "c", Instance: "i", Conn: conn, Path: path, Log: slog.New(slog.DiscardHandler),
+		Apply: func(s *fleet.Snapshot) error {
+			if err := p.refuse(s); err != nil {
+				return err
+			}
+			p.applied <- s
+			return nil
+		}}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { p.Run(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait(); _ = conn.Close() })
+	return p
+}
+
+func (p *plane) next(t *testing.T) *fleet.Snapshot {
+	t.Helper()
+	select {
+	case s := <-p.applied:
+		return s
+	case <-time.After(10 * time.Second):
+		t.Fatal("no snapshot was applied")
+		return nil
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	require.Eventually(t, ok, 10*time.Second, 5*time.Millisecond, what)
+}
+
+func TestSnapshotsReachTheDataPlaneWhole(t *testing.T) {
+	s := start(t, "127.0.0.1:0")
+	defer s.stop()
+	require.NoError(t, s.publisher.Publish([]*fleet.Snapshot{plan(1, 1, 0.5)}))
+	p := subscribe(t, s.addr, "")
+	require.Equal(t, plan(1, 1, 0.5), p.next(t))
+	require.NoError(t, s.publisher.Publish([]*fleet.Snapshot{plan(1, 2, 0.25)}))
+	require.Equal(t, plan(1, 2, 0.25), p.next(t))
+	eventually(t, "the publisher knows its subscriber", func() bool {
+		subs := s.publisher.Subscriptions()
+		return len(subs) == 1 && subs[0] == Subscription{Cluster: "c", Instance: "i"}
+	})
+}
+
+func TestRowsComeAndGo(t *testing.T) {
+	s := start(t, "127.0.0.1:0")
+	defer s.stop()
+	p := subscribe(t, s.addr, "")
+	for v, rows := range []int{1, 2, 1, 2, 0, 1} {
+		snapshot := plan(1, uint64(v+1), 0.5)
+		snapshot.Rows = append(snapshot.Rows, fleet.SnapshotRow{Model: "n", Targets: snapshot.Rows[0].Targets})[:rows]
+		require.NoError(t, s.publisher.Publish([]*fleet.Snapshot{snapshot}))
+		got := p.next(t)
+		require.Equal(t, uint64(v+1), got.Version)
+		require.Len(t, got.Rows, rows)
+	}
+}
+
+func TestRefusalIsReportedAndKeepsTheLast(t *testing.T) {
+	s := start(t, "127.0.0.1:0")
+	defer s.stop()
+	require.NoError(t, s.publisher.Publish([]*fleet.Snapshot{plan(1, 1, 0.5)}))
+	p := subscribe(t, s.addr, "")
+	p.next(t)
+	bad := plan(1, 2, 0.5)
+	bad.Rows[0].Targets[0].Weight = 0.9
+	require.NoError(t, s.publisher.Publish([]*fleet.Snapshot{bad}))
+	eventually(t, "the reason of the NACK arrives", func() bool {
+		subs := s.publisher.Subscriptions()
+		return len(subs) == 1 && subs[0].Refused == `row "m": weights add up to 1.4, not 1`
+	})
+	_, version, refused := p.Applied()
+	require.Equal(t, uint64(1), version)
+	require.Contains(t, refused, "add up to 1.4")
+	require.NoError(t, s.publisher.Publish([]*fleet.Snapshot{plan(1, 3, 0.5)}))
+	require.Equal(t, uint64(3), p.next(t).Version)
+	_, _, refused = p.Applied()
+	require.Empty(t, refused, "a good snapshot clears the refusal")
+}
+
+func TestLowerEpochIsRefused(t *testing.T) {
+	s := start(t, "127.0.0.1:0")
+	require.NoError(t, s.publisher.Publish([]*fleet.Snapshot{plan(5, 7, 0.5)}))
+	p := subscribe(t, s.addr, "")
+	p.next(t)
+	s.stop()
+
+	old := start(t, s.addr)
+	defer old.stop()
+	require.NoError(t, old.publisher.Publish([]*fleet.Snapshot{plan(4, 100, 0.1)}))
+	eventually(t, "the lower epoch is refused", func() bool {
+		_, _, refused := p.Applied()
+		return refused == "epoch 4 version 100 is older than epoch 5 version 7 in force"
+	})
+	require.NoError(t, old.publisher.Publish([]*fleet.Snapshot{plan(6, 1, 0.1)}))
+	require.Equal(t, uint64(6), p.next(t).Epoch, "a higher epoch counts its versions anew")
+}
+
+func TestRefusalByTheDataPlaneItself(t *testing.T) {
+	s := start(t, "127.0.0.1:0")
+	defer s.stop()
+	p := subscribe(t, s.addr, "")
+	p.mu.Lock()
+	p.refuse = func(s *fleet.Snapshot) error {
+		if s.Version == 1 {
+			return errors.New("not today")
+		}
+		return nil
+	}
+	p.mu.Unlock()
+	require.NoError(t, s.publisher.Publish([]*fleet.Snapshot{plan(1, 1, 0.5)}))
+	eventually(t, "refused", func() bool { _, _, r := p.Applied(); return r == "not today" })
+	require.NoError(t, s.publisher.Publish([]*fleet.Snapshot{plan(1, 2, 0.5)}))
+	require.Equal(t, uint64(2), p.next(t).Version)
+}
+
+func TestRestoreFromDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sub", "c.snapshot")
+	s := start(t, "127.0.0.1:0")
+	require.NoError(t, s.publisher.Publish([]*fleet.Snapshot{plan(3, 9, 0.25)}))
+	subscribe(t, s.addr, path).next(t)
+	eventually(t, "saved", func() bool { _, err := os.Stat(path); return err == nil })
+	s.stop()
+
+	var got *fleet.Snapshot
+	fresh := &Subscriber{Cluster: "c", Path: path, Log: slog.New(slog.DiscardHandler), Apply: func(s *fleet.Snapshot) error { got = s; return nil }}
+	require.NoError(t, fresh.Restore())
+	require.Equal(t, plan(3, 9, 0.25), got)
+	epoch, version, _ := fresh.Applied()
+	require.Equal(t, []uint64{3, 9}, []uint64{epoch, version})
+}
+
+func TestNothingSavedIsNoError(t *testing.T) {
+	s := &Subscriber{Path: filepath.Join(t.TempDir(), "none")}
+	require.NoError(t, s.Restore())
+}
+
+// TestCorruptSnapshotIsSetAside flips, cuts and mislabels saved files: none may
+// be trusted, none may be deleted.
+func TestCorruptSnapshotIsSetAside(t *testing.T) {
+	dir := t.TempDir()
+	saved, err := api.EncodeSnapshot(plan(1, 1, 0.5))
+	require.NoError(t, err)
+	good := filepath.Join(dir, "good")
+	require.NoError(t, store(good, saved))
+	data, err := os.ReadFile(good)
+	require.NoError(t, err)
+	flipped := append([]byte(nil), data...)
+	flipped[len(flipped)-3] ^= 1
+
+	for name, content := range map[string][]byte{
+		"flipped": flipped, "cut": data[:len(data)-5], "empty": {}, "other": []byte("hello"), "header": []byte(header),
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(dir, name)
+			s := &Subscriber{Cluster: "c", Path: path, Log: slog.New(slog.DiscardHandler), Apply: func(*fleet.Snapshot) error {
+				t.Error("a corrupt snapshot was applied")
+				return nil
+			}}
+			for _, aside := range []string{path + ".corrupt", path + ".corrupt-1"} {
+				require.NoError(t, os.WriteFile(path, content, 0o600))
+				require.ErrorIs(t, s.Restore(), ErrSetAside)
+				kept, err := os.ReadFile(aside)
+				require.NoError(t, err)
+				require.Equal(t, content, kept)
+				require.NoFileExists(t, path)
+			}
+		})
+	}
+}
+
+func TestSnapshotOfAnotherClusterIsSetAside(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	saved, err := api.EncodeSnapshot(plan(1, 1, 0.5))
+	require.NoError(t, err)
+	require.NoError(t, store(path, saved))
+	s := &Subscriber{Cluster: "elsewhere", Path: path, Log: slog.New(slog.DiscardHandler), Apply: func(*fleet.Snapshot) error { return nil }}
+	require.ErrorIs(t, s.Restore(), ErrSetAside)
+}
+
+// TestReconnectResumes: after the control plane returns with the same content, a
+// data plane that holds it is sent the head alone.
+func TestReconnectResumes(t *testing.T) {
+	s := start(t, "127.0.0.1:0")
+	require.NoError(t, s.publisher.Publish([]*fleet.Snapshot{plan(1, 1, 0.5)}))
+	p := subscribe(t, s.addr, "")
+	p.next(t)
+	s.stop()
+	again := start(t, s.addr)
+	defer again.stop()
+	require.NoError(t, again.publisher.Publish([]*fleet.Snapshot{plan(2, 1, 0.5)}))
+	require.Equal(t, uint64(2), p.next(t).Epoch)
+	again.mu.Lock()
+	defer again.mu.Unlock()
+	require.Equal(t, map[string]int{api.HeadType: 1}, again.sent)
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(header + "12345678"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if p, err := parse(data); (p == nil) == (err == nil) {
+			t.Fatal("a snapshot or an error, never both or neither")
+		}
+	})
+}
