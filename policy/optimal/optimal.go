@@ -1,0 +1,114 @@
+package optimal
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/policy"
+	"github.com/wardrop-lb/wardrop/policy/certify"
+	"github.com/wardrop-lb/wardrop/policy/internal/table"
+)
+
+// Name is what configuration, metrics and plans call the policy.
+const Name = "optimal"
+
+// Options are the policy's settings. The zero value means the defaults.
+type Options struct {
+	// Problem holds prices and tolerances; nil means policy.DefaultProblem.
+	Problem *policy.Problem
+	// Run calls job(0), ..., job(n-1), in any order or at once, and returns when
+	// all are done; nil means one after the other. The package starts no
+	// goroutine of its own: who wants the components solved in parallel says how
+	// here. The plan does not depend on it.
+	Run func(n int, job func(i int))
+}
+
+// Policy is the optimizer. One value must not be used by two goroutines at once.
+type Policy struct {
+	problem policy.Problem
+	run     func(n int, job func(i int))
+}
+
+// New makes the policy. Settings out of range are reported by Plan.
+func New(o Options) *Policy {
+	p := &Policy{problem: policy.DefaultProblem(), run: o.Run}
+	if o.Problem != nil {
+		p.problem = *o.Problem
+	}
+	if p.run == nil {
+		p.run = func(n int, job func(i int)) {
+			for i := range n {
+				job(i)
+			}
+		}
+	}
+	return p
+}
+
+// Name is Name.
+func (*Policy) Name() string { return Name }
+
+// Problem is what the policy solves; policy/certify judges its plans by it.
+func (p *Policy) Problem() policy.Problem { return p.problem }
+
+// Plan solves the view. The plan's rows, arcs and terms are those that
+// fleet.Plan describes; latency, congestion and cap prices are the solver's, at
+// the loads before snapping, so that the totals of a row's used arcs agree.
+//
+// A row without demand keeps its last weights on the engines that live, or goes
+// where a request would cost least, in proportion to spare capacity. A model
+// that no engine serves is shed entirely. An engine that left the view since the
+// last plan gives up its traffic at once; what the other engines had is theirs
+// at the old weights, and staying put is worth the churn price there alone.
+//
+// It is an error when the view or the settings are not valid, when the solver
+// fails, or when the certificate does not confirm the plan: last should then
+// stay in force (see policy.Rescale).
+func (p *Policy) Plan(view *fleet.View, last *fleet.Plan) (*fleet.Plan, error) {
+	if err := errors.Join(view.Validate(), p.problem.Validate()); err != nil {
+		return nil, fmt.Errorf("optimal: %w", err)
+	}
+	t := table.New(view)
+	r := newResult(t, &p.problem, t.Last(last))
+	if err := p.solve(r); err != nil {
+		return nil, fmt.Errorf("optimal: %w", err)
+	}
+	// The neatest weights that the certificate accepts.
+	var failed error
+	for _, level := range []neatness{neat, priced, raw} {
+		plan := r.plan(level)
+		cert, err := certify.Measure(view, last, plan, p.problem)
+		if err == nil && cert.Gap > p.problem.MaxGap {
+			err = fmt.Errorf("gap %.3g exceeds %.3g", cert.Gap, p.problem.MaxGap)
+		}
+		if err == nil {
+			plan.Objective, plan.Bound, plan.Gap = cert.Objective, cert.Bound, cert.Gap
+			return plan, nil
+		}
+		failed = err
+	}
+	return nil, fmt.Errorf("optimal: %w", failed)
+}
+
+// solve runs every component with demand and collects the answers in order.
+func (p *Policy) solve(r *result) error {
+	all := components(r.t, &p.problem)
+	done := make([]*interior, len(all))
+	errs := make([]error, len(all))
+	p.run(len(all), func(i int) {
+		if n := build(r.t, &p.problem, r.last, &all[i]); n != nil {
+			done[i] = newInterior(n)
+			errs[i] = done[i].run()
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, s := range done {
+		if s != nil {
+			r.take(s)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+package optimal
+
+import (
+	"math"
+
+	"github.com/wardrop-lb/wardrop/fleet"
+)
+
+// neatness is how far the weights may differ from the solver's to be worth
+// having.
+type neatness int
+
+const (
+	// neat drops small weights and keeps last weights that hardly change.
+	neat neatness = iota
+	// priced keeps last weights too, but drops only arcs that cost more than the
+	// row pays: there an interior solution leaves traces.
+	priced
+	// raw is the solver's answer.
+	raw
+)
+
+// snapper turns a result's weights into those of a plan.
+type snapper struct {
+	*result
+	plan  *fleet.Plan
+	index []int32
+
+	neat []float64 // by arc: the candidate
+	load []float64 // by engine, requests/s
+}
+
+// snap sets the weights of all solved rows. Each row is as neat as the level
+// says, unless that broke a cap: then it is less neat.
+func (s *snapper) snap(level neatness) {
+	s.neat = make([]float64, len(s.weight))
+	s.load = make([]float64, len(s.t.Engines))
+	s.eachSolved(func(at int, row *fleet.Row, from int) {
+		s.write(row, s.weight[from:])
+		s.add(row, at, 1)
+	})
+	if level == raw {
+		return
+	}
+	accepted := make([]bool, len(s.index))
+	s.eachSolved(func(at int, row *fleet.Row, from int) {
+		accepted[at] = s.candidate(at, row, from, level)
+	})
+	if s.allAtOnce(accepted) {
+		return
+	}
+	s.eachSolved(func(at int, row *fleet.Row, from int) {
+		for l := level; l < raw; l++ {
+			if s.candidate(at, row, from, l) && s.replace(at, row, s.neat[from:]) {
+				return
+			}
+		}
+	})
+}
+
+// eachSolved calls f for the rows that send something, in the table's order,
+// with the row's place in arrays by arc.
+func (s *snapper) eachSolved(f func(at int, row *fleet.Row, from int)) {
+	models := int32(len(s.t.Models))
+	for at, i := range s.index {
+		if i >= 0 && s.solved[at] {
+			f(at, &s.plan.Rows[i], s.t.Row(int32(at)/models, int32(at)%models))
+		}
+	}
+}
+
+func (s *snapper) write(row *fleet.Row, weights []float64) {
+	for j := range row.Arcs {
+		row.Arcs[j].Weight = weights[j]
+	}
+}
+
+// add adds sign times the row's flows to the loads.
+func (s *snapper) add(row *fleet.Row, at int, sign float64) {
+	d := sign * s.t.Admit(at, &row.Shed)
+	for _, a := range row.Arcs {
+		s.load[a.Engine] += d * a.Weight
+	}
+}
+
+// over says whether an engine's load breaks its cap.
+func (s *snapper) over(e int32) bool { return s.load[e] > s.t.Cap[e]*(1+5e-10) }
+
+// allAtOnce takes every candidate, if together they break no cap.
+func (s *snapper) allAtOnce(accepted []bool) bool {
+	before := append([]float64(nil), s.load...)
+	s.eachSolved(func(at int, row *fleet.Row, from int) {
+		if accepted[at] {
+			s.add(row, at, -1)
+			s.write(row, s.neat[from:])
+			s.add(row, at, 1)
+		}
+	})
+	for e := range s.load {
+		if s.over(int32(e)) {
+			s.eachSolved(func(_ int, row *fleet.Row, from int) { s.write(row, s.weight[from:]) })
+			copy(s.load, before)
+			return false
+		}
+	}
+	return true
+}
+
+// replace takes the row's candidate, unless it breaks a cap of its engines.
+func (s *snapper) replace(at int, row *fleet.Row, weights []float64) bool {
+	d := s.t.Admit(at, &row.Shed)
+	for j, a := range row.Arcs {
+		s.load[a.Engine] += d * (weights[j] - a.Weight)
+	}
+	fits := true
+	for j, a := range row.Arcs {
+		fits = fits && !(weights[j] > a.Weight && s.over(a.Engine))
+	}
+	if fits {
+		s.write(row, weights)
+		return true
+	}
+	for j, a := range row.Arcs {
+		s.load[a.Engine] -= d * (weights[j] - a.Weight)
+	}
+	return false
+}
+
+// candidate writes the row's neater weights; false when there are none.
+func (s *snapper) candidate(at int, row *fleet.Row, from int, level neatness) bool {
+	const dear = 5e-4 // relative: the totals of used arcs are to agree within twice that
+	before := s.lastWeights(at)
+	price := s.rowPrice(s.plan, row.Arcs, at)
+	floor := 0.0
+	if level == neat {
+		floor = s.p.RowFloor(len(row.Arcs))
+	}
+	w := s.neat[from : from+len(row.Arcs)]
+	kept, free := 0.0, 0.0 // sums of weights
+	isKept := func(j int) bool {
+		return before != nil && before[j] > 0 && math.Abs(s.weight[from+j]-before[j]) <= s.p.Keep*before[j]
+	}
+	for j, a := range row.Arcs {
+		b := 0.0
+		if before != nil {
+			b = before[j]
+		}
+		cost := s.stay(before != nil, a.Network+s.plan.Engines[a.Engine].Price(), b)
+		switch x := s.weight[from+j]; {
+		case isKept(j):
+			w[j] = b
+			kept += b
+		case x < floor || cost > price+dear*math.Abs(price):
+			w[j] = 0
+		default:
+			w[j] = x
+			free += x
+		}
+	}
+	missing := 1 - kept - free
+	if free == 0 && math.Abs(missing) <= 1e-12 {
+		return true
+	}
+	if free < 2*math.Abs(missing) {
+		// Too little is free to make up for the rest: let all that remain share.
+		free = 0
+		for j := range w {
+			if w[j] > 0 {
+				w[j] = s.weight[from+j]
+				free += w[j]
+			}
+		}
+		if free == 0 {
+			return false
+		}
+		scale(w, 1/free)
+		return true
+	}
+	s.share(row.Arcs, w, missing, func(j int) bool { return !isKept(j) })
+	return true
+}
+
+// share adds amount to the weights that may change, in proportion. What is to
+// be added goes to engines with room, if there are any.
+func (s *snapper) share(arcs []fleet.Arc, w []float64, amount float64, may func(j int) bool) {
+	open := func(j int) bool {
+		e := arcs[j].Engine
+		return may(j) && s.plan.Engines[e].Cap == 0 && s.load[e] < s.t.Cap[e]*(1-1e-6)
+	}
+	sum := func(in func(j int) bool) (t float64) {
+		for j := range w {
+			if in(j) {
+				t += w[j]
+			}
+		}
+		return t
+	}
+	in, total := may, 0.0
+	if amount > 0 {
+		in = open
+	}
+	if total = sum(in); total == 0 {
+		in = may
+		total = sum(in)
+	}
+	for j := range w {
+		if in(j) {
+			w[j] += amount * w[j] / total
+		}
+	}
+}
+
+func scale(w []float64, f float64) {
+	for j := range w {
+		w[j] *= f
+	}
+}

@@ -1,0 +1,81 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/wardrop-lb/wardrop/fleet"
+)
+
+// Problem is what solver and certificate must agree on: the prices of a plan's
+// objective and the tolerances of its weights. With x the flow in requests/s
+// from a row (cluster, model) to an engine, u an engine's load and s the flow
+// refused, a plan's objective in seconds per second is
+//
+//	sum x (distance + offset) + sum (Phi(u) + penalty u) + sum V s + Lambda sum |x - x0|
+//
+// subject to u <= capacity, flow and refusals adding up to the demand.
+//
+// x0 is the last plan at the new demand: its weight times the demand that its
+// shed fractions admit. Engines that are gone have no x0; what they served is
+// not spread over the others. A row that the last plan lacks, or whose engines
+// are all gone, pays no churn at all.
+//
+// V is what refusing a request of a priority costs. Shedding is the last resort,
+// so V counts beyond the dearest request that could be admitted instead:
+//
+//	V = base + Refuse[priority]
+//	base = max over the component of (distance + offset + penalty + Phi'(capacity)) + Lambda
+//
+// where the component is all engines joined by models in common, and the
+// distance is the greatest from any cluster. Hence the plan routes all that the
+// caps let through, and what it must refuse it refuses strictly by priority
+// across the component, as long as distances differ by less than the values of
+// Refuse do. base is 0 for a model that no engine serves.
+type Problem struct {
+	Lambda float64                      // seconds: the price of moving one request/s from or to an engine; >= 0
+	Refuse [fleet.NumPriorities]float64 // seconds: value of serving a request beyond the dearest one; falling with priority, > 0
+	Floor  float64                      // weights below it are not used, 0..0.1; rows of more than 50 engines have a lower one
+	Keep   float64                      // relative change of a weight below which the last weight stays, 0..0.1
+	MaxGap float64                      // certified relative gap beyond which a plan is refused, > 0
+}
+
+// DefaultProblem gives the defaults: a churn price of 40 ms; refusals at 2, 20
+// and 200 s from batch to critical; weights from 0.002; changes from 0.001; a
+// gap of 1e-4.
+func DefaultProblem() Problem {
+	p := Problem{Lambda: 0.040, Floor: 2e-3, Keep: 1e-3, MaxGap: 1e-4}
+	p.Refuse[fleet.Critical] = 200
+	p.Refuse[fleet.Standard] = 20
+	p.Refuse[fleet.Batch] = 2
+	return p
+}
+
+// Validate reports what is wrong with the problem; each error names the field.
+func (p Problem) Validate() error {
+	var errs []error
+	in := func(field string, x, low, high float64) {
+		if !(x >= low && x <= high) {
+			errs = append(errs, fmt.Errorf("%s: %v is not in [%v, %v]", field, x, low, high))
+		}
+	}
+	in("lambda", p.Lambda, 0, 1e6)
+	for k := range p.Refuse {
+		high := 1e6
+		if k > 0 {
+			high = p.Refuse[k-1]
+		}
+		in("refuse."+fleet.Priority(k).String(), p.Refuse[k], 1e-6, high)
+	}
+	in("floor", p.Floor, 0, 0.1)
+	in("keep", p.Keep, 0, 0.1)
+	in("max_gap", p.MaxGap, 1e-9, 1)
+	return errors.Join(errs...)
+}
+
+// RowFloor is the least weight worth using in a row of that many engines: Floor,
+// or a tenth of an equal share where that is less, so that a row of very many
+// engines is not pruned to nothing.
+func (p Problem) RowFloor(engines int) float64 {
+	return min(p.Floor, 0.1/float64(max(engines, 1)))
+}
