@@ -1,0 +1,54 @@
+package store
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestMemoryEpochsGrow(t *testing.T) {
+	m := &Memory{Last: 7}
+	epoch, err := m.Lead(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, uint64(8), epoch)
+}
+
+func TestEmbeddedEpochSurvivesRestart(t *testing.T) {
+	dir := t.TempDir()
+	for want := uint64(1); want <= 3; want++ {
+		s, err := OpenEmbedded(t.Context(), dir)
+		require.NoError(t, err)
+		epoch, err := s.Lead(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, want, epoch)
+		require.NoError(t, s.Close())
+	}
+}
+
+func TestEmbeddedEpochsAreNeverGivenTwice(t *testing.T) {
+	s, err := OpenEmbedded(t.Context(), t.TempDir())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	var mu sync.Mutex
+	seen := map[uint64]bool{}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			epoch, err := s.Lead(t.Context())
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil || seen[epoch] {
+				t.Errorf("epoch %d twice, or %v", epoch, err)
+			}
+			seen[epoch] = true
+		})
+	}
+	wg.Wait()
+}
+
+func TestEmbeddedRefusesADirectoryThatIsAFile(t *testing.T) {
+	_, err := OpenEmbedded(t.Context(), "/dev/null/x")
+	require.ErrorContains(t, err, "store:")
+}
