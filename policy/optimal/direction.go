@@ -2,19 +2,14 @@ package optimal
 
 // assemble builds the matrix of the group prices: how much more flow leaves
 // than enters each group when a price rises. Rows and classes are eliminated in
-// closed form, which leaves a symmetric positive definite matrix with one row
-// and column a group.
+// closed form.
 func (s *interior) assemble() {
-	clear(s.matrix)
+	s.matrix.clear()
 	for k := range s.member {
 		s.assembleClass(k)
 	}
 	for r := range s.row {
 		s.assembleRow(r)
-	}
-	const lift = 1e-13 // against pivots lost to rounding
-	for g := range s.groups {
-		s.matrix[g*s.groups+g] *= 1 + lift
 	}
 }
 
@@ -38,15 +33,10 @@ func (s *interior) assembleClass(k int) {
 	s.classTheta[k], s.classTop[k], s.stiff[k] = sum, top, stiff
 	for l := from; l < to; l++ {
 		t, g := s.theta[s.arcs+int(l)], int(s.linkGroup[l])
-		rest := 0.0 // summed, since sum-t cancels
-		for m := from; m < to; m++ {
-			if m != l {
-				rest += s.theta[s.arcs+int(m)]
-			}
-		}
-		s.matrix[g*s.groups+g] += t * (1 + h*rest) * stiff
-		for m := from; m < l; m++ {
-			s.matrix[g*s.groups+int(s.linkGroup[m])] -= t * s.theta[s.arcs+int(m)] * h * stiff
+		s.matrix.excess[g] += t * stiff
+		row := s.matrix.row(g)
+		for m := l + 1; m < to; m++ { // groups ascend
+			row[int(s.linkGroup[m])-g-1] += t * s.theta[s.arcs+int(m)] * h * stiff
 		}
 	}
 }
@@ -74,25 +64,9 @@ func (s *interior) assembleRow(r int) {
 		}
 	}
 	s.rowTheta[r], s.rowTop[r] = sum, top
-	best, rest := 0, shed // the rest beside the greatest slot: sum-slot cancels
 	for j, t := range slots {
-		if t > slots[best] {
-			best = j
-		}
-	}
-	for j, t := range slots {
-		if j != best {
-			rest += t
-		}
-	}
-	for j, t := range slots {
-		others := sum - t
-		if j == best {
-			others = rest
-		}
-		row := s.matrix[(first+j)*s.groups+first:]
-		row[j] += t * others / sum
-		axpy(row[:j], slots, -t/sum)
+		s.matrix.excess[first+j] += t * shed / sum
+		axpy(s.matrix.row(first + j)[:len(slots)-j-1], slots[j+1:], t/sum)
 	}
 }
 
@@ -111,7 +85,7 @@ func (s *interior) direction(scale float64) {
 	for r := range s.row {
 		s.pushRow(r, scale, rhs)
 	}
-	solve(s.matrix, s.groups, rhs)
+	s.matrix.solve(rhs)
 	for r := range s.row {
 		s.pullRow(r, scale)
 	}

@@ -25,12 +25,14 @@ type interior struct {
 	theta          []float64 // by arc and link: flow that a price change moves
 	force          []float64 // by arc and link: scratch of direction
 	saved          [2][]float64
+	best           [2][]float64 // primal and dual of the best iterate
 
 	rowPrice, dRowPrice     []float64 // what a row pays at the margin
 	groupPrice, dGroupPrice []float64
 	rowMissing              []float64 // demand less flow
 	groupSurplus            []float64 // flow in less flow out
 	savedPrices             []float64
+	bestPrice               []float64 // by row
 
 	load, slope, bend []float64 // by class
 	rowTheta          []float64 // by row: sum of theta
@@ -38,7 +40,7 @@ type interior struct {
 	stiff             []float64 // by class: 1/(1+H classTheta), H the bend of cost and cap
 	rowTop, classTop  []int32   // the arc or link with the greatest theta
 	slots             []float64 // scratch of assemble
-	matrix            []float64
+	matrix            mMatrix
 
 	iterations int
 }
@@ -52,9 +54,11 @@ type progress struct {
 }
 
 const (
-	tolerance     = 1e-10 // of products and dual residual, relative to the objective
-	feasible      = 1e-11 // of the primal residual, relative to the demand
+	tolerance     = 1e-9  // of products and dual residual, relative to the objective
+	feasible      = 2e-10 // of the primal residual, relative to the demand
 	maxIterations = 100
+	patience      = 5     // iterations without a better iterate, once near
+	near          = 1e4   // merit from where iterates are remembered
 	stepBack      = 0.995 // fraction of the way to the boundary
 	correctors    = 2
 )
@@ -86,17 +90,18 @@ func newInterior(n *network) *interior {
 		n  int
 	}{
 		{&s.primal, pairs}, {&s.dual, pairs}, {&s.dPrimal, pairs}, {&s.dDual, pairs},
-		{&s.want, pairs}, {&s.residual, pairs}, {&s.saved[0], pairs}, {&s.saved[1], pairs},
+		{&s.want, pairs}, {&s.residual, pairs}, {&s.saved[0], pairs}, {&s.saved[1], pairs}, {&s.best[0], pairs}, {&s.best[1], pairs},
 		{&s.theta, flows}, {&s.force, flows},
 		{&s.rowPrice, rows}, {&s.dRowPrice, rows}, {&s.rowMissing, rows}, {&s.rowTheta, rows},
 		{&s.groupPrice, n.groups}, {&s.dGroupPrice, n.groups}, {&s.groupSurplus, n.groups},
-		{&s.savedPrices, rows + n.groups},
+		{&s.savedPrices, rows + n.groups}, {&s.bestPrice, rows},
 		{&s.load, classes}, {&s.slope, classes}, {&s.bend, classes},
 		{&s.classTheta, classes}, {&s.stiff, classes},
-		{&s.slots, width}, {&s.matrix, n.groups * n.groups},
+		{&s.slots, width},
 	} {
 		*x.at = make([]float64, x.n)
 	}
+	s.matrix = newMMatrix(n.groups)
 	s.rowTop, s.classTop = make([]int32, rows), make([]int32, classes)
 	return s
 }
@@ -110,22 +115,50 @@ func (s *interior) run() error {
 	for _, d := range s.demand {
 		total += d
 	}
+	best, bestAt := float64(near), 0
 	for s.iterations = 0; s.iterations < maxIterations; s.iterations++ {
 		now := s.measure()
-		if sum := now.products + now.objective + now.dualRes + now.primalRes; math.IsNaN(sum) || math.IsInf(sum, 0) {
+		merit := now.merit(total)
+		if math.IsNaN(merit) || math.IsInf(merit, 0) {
+			if best < near {
+				break
+			}
 			return fmt.Errorf("%w in iteration %d", errNumbers, s.iterations)
 		}
-		if now.products <= tolerance*now.objective && now.dualRes <= tolerance*now.objective &&
-			now.primalRes <= feasible*total {
-			return nil
+		if merit < best {
+			best, bestAt = merit, s.iterations
+			s.remember()
+		}
+		// Past a point, smaller products only let rounding into the flows.
+		if merit <= 1 || best < near && s.iterations-bestAt >= patience {
+			break
 		}
 		s.assemble()
-		factor(s.matrix, s.groups)
-		if s.step(now) < 1e-9 {
-			return nil // rounding lets nothing move any more
-		}
+		s.matrix.factor()
+		s.step(now)
+	}
+	if best < near {
+		s.recall()
 	}
 	return nil
+}
+
+// merit is how far the iterate is from good enough, which is 1.
+func (p progress) merit(total float64) float64 {
+	return max(p.products/(tolerance*p.objective), p.dualRes/(tolerance*p.objective), p.primalRes/(feasible*total))
+}
+
+// remember keeps what result takes from an iterate; recall brings it back.
+func (s *interior) remember() {
+	copy(s.best[0], s.primal)
+	copy(s.best[1], s.dual)
+	copy(s.bestPrice, s.rowPrice)
+}
+
+func (s *interior) recall() {
+	copy(s.primal, s.best[0])
+	copy(s.dual, s.best[1])
+	copy(s.rowPrice, s.bestPrice)
 }
 
 // measure computes residuals, slopes and the objective at the iterate.
@@ -194,8 +227,8 @@ func (s *interior) measureClass(k int, p *progress) {
 	}
 }
 
-// step moves the iterate and returns the shorter of its two step lengths.
-func (s *interior) step(now progress) float64 {
+// step moves the iterate.
+func (s *interior) step(now progress) {
 	// Predictor: straight at the optimum, to see how far that goes.
 	for i, x := range s.primal {
 		s.want[i] = -x * s.dual[i]
@@ -225,11 +258,16 @@ func (s *interior) step(now progress) float64 {
 	ap, ad = s.lengths()
 	ap, ad = s.correct(target, ap, ad)
 	ap, ad = min(1, stepBack*ap), min(1, stepBack*ad)
+	if now.products < 1e-3*now.objective && min(ap, ad) > 0.1 {
+		// Steps of different lengths leave a dual residual, for slopes follow the
+		// flows. Far from the optimum that costs less than short steps do.
+		ap = min(ap, ad)
+		ad = ap
+	}
 	axpy(s.primal, s.dPrimal, ap)
 	axpy(s.dual, s.dDual, ad)
 	axpy(s.rowPrice, s.dRowPrice, ad)
 	axpy(s.groupPrice, s.dGroupPrice, ad)
-	return min(ap, ad)
 }
 
 // correct tries Gondzio's correctors: pull the products that a longer step would

@@ -94,6 +94,12 @@ func (p *Policy) Plan(view *fleet.View, last *fleet.Plan) (*fleet.Plan, error) {
 // solve runs every component with demand and collects the answers in order.
 func (p *Policy) solve(r *result) error {
 	all := components(r.t, &p.problem)
+	r.parts = len(all)
+	for i := range all {
+		for _, e := range all[i].engines {
+			r.part[e] = int32(i)
+		}
+	}
 	done := make([]*interior, len(all))
 	errs := make([]error, len(all))
 	p.run(len(all), func(i int) {

@@ -19,11 +19,13 @@ type result struct {
 	solved []bool                         // by row: weight is set
 	price  []float64                      // by row: seconds of one more request
 	engine []fleet.EngineLoad             // by engine: the terms, without loads
+	part   []int32                        // by engine: its component
+	parts  int                            // number of components
 }
 
 // trifle is the fraction of a row below which a flow is the solver's rounding.
-// It is no more than capMargin, so that dropping it breaks no cap.
-const trifle = capMargin
+// It is less than capMargin, so that dropping it breaks no cap.
+const trifle = 0.3 * capMargin
 
 func newResult(t *table.Table, p *policy.Problem, last *table.Last) *result {
 	r := &result{
@@ -33,6 +35,7 @@ func newResult(t *table.Table, p *policy.Problem, last *table.Last) *result {
 		solved: make([]bool, len(t.Rate)),
 		price:  make([]float64, len(t.Rate)),
 		engine: make([]fleet.EngineLoad, len(t.Engines)),
+		part:   make([]int32, len(t.Engines)),
 	}
 	for i := range r.engine {
 		r.engine[i].Latency = t.Curve[i].Latency(0)

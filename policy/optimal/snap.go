@@ -26,8 +26,9 @@ type snapper struct {
 	plan  *fleet.Plan
 	index []int32
 
-	neat []float64 // by arc: the candidate
-	load []float64 // by engine, requests/s
+	neat    []float64 // by arc: the candidate
+	load    []float64 // by engine, requests/s
+	settled []bool    // by component: all rows keep their last weights
 }
 
 // snap sets the weights of all solved rows. Each row is as neat as the level
@@ -42,9 +43,18 @@ func (s *snapper) snap(level neatness) {
 	if level == raw {
 		return
 	}
+	s.settled = make([]bool, s.parts)
+	if level == neat && s.last != nil {
+		s.settle()
+	}
 	accepted := make([]bool, len(s.index))
 	s.eachSolved(func(at int, row *fleet.Row, from int) {
-		accepted[at] = s.candidate(at, row, from, level)
+		if s.isSettled(row) {
+			accepted[at] = true
+			copy(s.neat[from:], s.last.Weight[from:from+len(row.Arcs)])
+		} else {
+			accepted[at] = s.candidate(at, row, from, level)
+		}
 	})
 	if s.allAtOnce(accepted) {
 		return

@@ -62,7 +62,7 @@ func (s *interior) startRow(r int, room []float64, asked float64) {
 		g := s.group[a]
 		switch {
 		case g < 0:
-			s.primal[a] = s.bound[a] * max(1e-3, min(0.5, 1-serve))
+			s.primal[a] = s.bound[a] * max(1e-3, min(0.95, 1-serve))
 		case a < from+int(width):
 			s.primal[a] = s.demand[r] * serve * room[g] / all
 		default: // a keep arc takes over part of the arc beside it
