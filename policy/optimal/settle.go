@@ -19,7 +19,12 @@ func (s *snapper) settle() {
 		for _, w := range s.last.Weight[from : from+len(row.Arcs)] {
 			sum += w
 		}
-		if math.Abs(sum-1) > 1e-9 {
+		before, price := s.lastWeights(at), s.rowPrice(s.plan, row.Arcs, at)
+		dear := false // what could not be explained must move
+		for j := range row.Arcs {
+			dear = dear || before != nil && before[j] > 0 && s.dear(row, j, before, price)
+		}
+		if dear || math.Abs(sum-1) > 1e-9 {
 			s.settled[s.component(row)] = false
 		}
 	})

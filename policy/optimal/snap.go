@@ -65,7 +65,50 @@ func (s *snapper) snap(level neatness) {
 				return
 			}
 		}
+		s.refuse(at, row, from)
 	})
+}
+
+// refuse drops what the solver left on arcs that are too dear by refusing it, in
+// a row that refuses some of its requests anyway: where all caps bind there is
+// no room to move even a trace to.
+func (s *snapper) refuse(at int, row *fleet.Row, from int) {
+	const trace = 5e-6 // of the row's demand
+	rate, admitted := s.t.Rate[at], s.t.Admit(at, &row.Shed)
+	if admitted >= rate {
+		return
+	}
+	before, price := s.lastWeights(at), s.rowPrice(s.plan, row.Arcs, at)
+	w := s.neat[from : from+len(row.Arcs)]
+	sum := 0.0
+	for j := range row.Arcs {
+		w[j] = s.weight[from+j]
+		if s.dear(row, j, before, price) {
+			w[j] = 0
+		}
+		sum += w[j]
+	}
+	if dropped := (1 - sum) * admitted; sum == 0 || dropped > trace*rate {
+		return
+	}
+	s.add(row, at, -1)
+	row.Shed = s.shedding(at, 1-sum*admitted/rate)
+	scale(w, 1/sum)
+	s.write(row, w)
+	s.add(row, at, 1)
+}
+
+// dear says whether an arc costs so much more than the row pays that flow on it
+// can only be a trace of the interior method.
+func (s *snapper) dear(row *fleet.Row, j int, before []float64, price float64) bool {
+	const much = 5e-4 // relative: the totals of used arcs are to agree within twice that
+	b := 0.0
+	if before != nil {
+		b = before[j]
+	}
+	a := row.Arcs[j]
+	cost := s.stay(before != nil, a.Network+s.plan.Engines[a.Engine].Price(), b)
+	return cost > price+much*math.Abs(price)
 }
 
 // eachSolved calls f for the rows that send something, in the table's order,
@@ -138,7 +181,6 @@ func (s *snapper) replace(at int, row *fleet.Row, weights []float64) bool {
 
 // candidate writes the row's neater weights; false when there are none.
 func (s *snapper) candidate(at int, row *fleet.Row, from int, level neatness) bool {
-	const dear = 5e-4 // relative: the totals of used arcs are to agree within twice that
 	before := s.lastWeights(at)
 	price := s.rowPrice(s.plan, row.Arcs, at)
 	floor := 0.0
@@ -150,17 +192,12 @@ func (s *snapper) candidate(at int, row *fleet.Row, from int, level neatness) bo
 	isKept := func(j int) bool {
 		return before != nil && before[j] > 0 && math.Abs(s.weight[from+j]-before[j]) <= s.p.Keep*before[j]
 	}
-	for j, a := range row.Arcs {
-		b := 0.0
-		if before != nil {
-			b = before[j]
-		}
-		cost := s.stay(before != nil, a.Network+s.plan.Engines[a.Engine].Price(), b)
+	for j := range row.Arcs {
 		switch x := s.weight[from+j]; {
 		case isKept(j):
-			w[j] = b
-			kept += b
-		case x < floor || cost > price+dear*math.Abs(price):
+			w[j] = before[j]
+			kept += w[j]
+		case x < floor || s.dear(row, j, before, price):
 			w[j] = 0
 		default:
 			w[j] = x
