@@ -1,0 +1,219 @@
+package integration
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// real gives what scripts/real-engines.sh has installed.
+func real(t *testing.T, name string) string {
+	t.Helper()
+	v := os.Getenv(name)
+	if v == "" {
+		t.Skipf("%s is not set: run `env $(scripts/real-engines.sh) go test ./integration`", name)
+	}
+	return v
+}
+
+// scratch is where the binary lies, for as long as the tests run.
+var scratch string
+
+func TestMain(m *testing.M) {
+	var err error
+	if scratch, err = os.MkdirTemp("", "wardrop-integration"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(scratch)
+	os.Exit(code)
+}
+
+// binary builds wardrop once; WARDROP_BINARY names one that is there already.
+var binary = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("WARDROP_BINARY"); path != "" {
+		return path, nil
+	}
+	path := filepath.Join(scratch, "wardrop")
+	out, err := exec.Command("go", "build", "-o", path, "../cmd/wardrop").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+// process is a program that runs until the test ends or stops it.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	log  lockedBuffer
+	done chan struct{}
+}
+
+func run(t *testing.T, name string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(name, args...), done: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
+	require.NoError(t, p.cmd.Start())
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		p.stop(syscall.SIGTERM)
+		if t.Failed() {
+			t.Logf("%s said:\n%s", filepath.Base(name), p.log.tail())
+		}
+	})
+	return p
+}
+
+// stop sends the signal and waits until the process has ended.
+func (p *process) stop(s syscall.Signal) {
+	select {
+	case <-p.done:
+		return
+	default:
+	}
+	_ = p.cmd.Process.Signal(s)
+	select {
+	case <-p.done:
+	case <-time.After(20 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-p.done
+	}
+}
+
+// until polls until ok, and fails the test if the process ends or a minute passes.
+func (p *process) until(what string, ok func() bool) {
+	p.t.Helper()
+	deadline := time.After(time.Minute)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-p.done:
+			p.t.Fatalf("it ended before: %s\n%s", what, p.log.tail())
+		case <-deadline:
+			p.t.Fatalf("still not: %s\n%s", what, p.log.tail())
+		case <-tick.C:
+		}
+	}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) tail() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.b.Bytes()
+	return string(b[max(0, len(b)-4000):])
+}
+
+// freeAddress gives an address on which nobody listens at this moment.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+func status(url string) int {
+	resp, err := http.Get(url)
+	if err != nil {
+		return 0
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
+
+// llama is one llama-server with two slots.
+type llama struct {
+	*process
+	addr string
+}
+
+const model = "smollm2"
+
+func startLlama(t *testing.T, addr string) *llama {
+	t.Helper()
+	host, port, err := net.SplitHostPort(addr)
+	require.NoError(t, err)
+	// One thread: with more, the two engines spin for each other's core.
+	l := &llama{addr: addr, process: run(t, real(t, "WARDROP_LLAMA_SERVER"),
+		"--model", real(t, "WARDROP_GGUF"), "--alias", model, "--host", host, "--port", port,
+		"--metrics", "--threads", "1", "--threads-batch", "1", "--ctx-size", "4096", "--parallel", "2")}
+	l.until("the engine is healthy", func() bool { return status(l.url()+"/health") == 200 })
+	return l
+}
+
+func (l *llama) url() string { return "http://" + l.addr }
+
+// metric reads one series of the engine.
+func (l *llama) metric(name string) float64 {
+	l.t.Helper()
+	resp, err := http.Get(l.url() + "/metrics")
+	require.NoError(l.t, err)
+	defer func() { _ = resp.Body.Close() }()
+	var page bytes.Buffer
+	_, err = page.ReadFrom(resp.Body)
+	require.NoError(l.t, err)
+	for line := range strings.Lines(page.String()) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			require.NoError(l.t, err)
+			return v
+		}
+	}
+	l.t.Fatalf("no %s on the page of %s", name, l.addr)
+	return 0
+}
+
+func (l *llama) working() bool { return l.metric("llamacpp:requests_processing") > 0 }
+
+// startWardrop runs control plane and data plane in front of the engines and
+// gives the base URL of the OpenAI API.
+func startWardrop(t *testing.T, engines ...*llama) string {
+	t.Helper()
+	path, err := binary()
+	require.NoError(t, err)
+	dir, listen := t.TempDir(), freeAddress(t)
+	var c strings.Builder
+	fmt.Fprintf(&c, "control: {listen: %q, admin: %q, store: memory, data: %q}\n", freeAddress(t), freeAddress(t), dir)
+	fmt.Fprintf(&c, "policy: {tick: 500ms}\nproxy: {data: %q}\n", dir)
+	fmt.Fprintf(&c, "clusters:\n  - {name: here, region: local, listen: %q, distances: {local: 1ms}}\nengines:\n", listen)
+	for i, e := range engines {
+		fmt.Fprintf(&c, "  - {name: llama-%d, region: local, url: %q, kind: llamacpp, models: [%s], "+
+			"profile: {t0: 300ms, u_max: 6, batch: 2}}\n", i, e.url(), model)
+	}
+	fmt.Fprintf(&c, "demand:\n  - {cluster: here, model: %s, rate: 2}\n", model)
+	file := filepath.Join(dir, "wardrop.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(c.String()), 0o600))
+
+	p := run(t, path, "up", "-c", file)
+	base := "http://" + listen + "/v1"
+	p.until("the data plane lists the model", func() bool { return status(base+"/models") == 200 })
+	return base
+}
