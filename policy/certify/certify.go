@@ -191,14 +191,16 @@ func (c *checker) row(r *fleet.Row) error {
 		return nil
 	}
 	moves := c.lastWeights(r)
-	err := c.arcs(r, admitted, moves)
-	if err == nil && rate > 0 {
+	if err := c.arcs(r, admitted, moves); err != nil {
+		return err
+	}
+	if rate > 0 {
 		c.bound += c.fill(r, demand, base, moves)
 	}
 	for _, a := range r.Arcs {
 		c.before[a.Engine] = 0
 	}
-	return err
+	return nil
 }
 
 func (c *checker) base(r *fleet.Row) float64 {

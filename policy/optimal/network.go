@@ -131,7 +131,7 @@ func (b *builder) addClasses() {
 		e, f := b.t.Engines[x], b.t.Engines[y]
 		return cmp.Or(
 			cmp.Compare(b.t.Region[x], b.t.Region[y]),
-			slices.Compare(e.Models, f.Models),
+			slices.Compare(b.t.Serves(x), b.t.Serves(y)),
 			cmp.Compare(e.Profile.T0, f.Profile.T0),
 			cmp.Compare(e.Profile.UMax, f.Profile.UMax),
 			cmp.Compare(e.Profile.Batch, f.Profile.Batch),
@@ -202,7 +202,7 @@ func (b *builder) addGroups() (start []int32) {
 		current := int32(-1) // region of the group under way
 		for k, member := range b.member {
 			e := member[0]
-			if !slices.Contains(b.t.Engines[e].Models, b.t.Models[m]) {
+			if _, ok := slices.BinarySearch(b.t.Serves(e), m); !ok {
 				continue
 			}
 			// Classes are sorted by region, so a region's are side by side.

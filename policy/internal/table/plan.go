@@ -98,7 +98,7 @@ func (t *Table) Plan(name string) (plan *fleet.Plan, index []int32) {
 			}
 			index[at] = int32(len(plan.Rows))
 			n := len(serving)
-			row := fleet.Row{Cluster: t.Clusters[c], Model: t.Models[m], Rate: t.Rate[at], Arcs: arcs[:n:n]}
+			row := fleet.Row{Cluster: t.Clusters[c], Model: t.Models[m], Rate: t.Rate[at], Demand: t.Demand[at], Arcs: arcs[:n:n]}
 			arcs = arcs[n:]
 			for j, e := range serving {
 				row.Arcs[j] = fleet.Arc{Engine: e, Network: t.Network(c, e)}

@@ -28,6 +28,8 @@ type Table struct {
 	distance []float64 // c*len(Regions)+r
 	start    []int32   // by model: where its engines begin in serving
 	serving  []int32
+	begin    []int32 // by engine: where its models begin in serves
+	serves   []int32
 }
 
 // New numbers a valid view.
@@ -110,7 +112,24 @@ func (t *Table) addModels() map[string]int32 {
 			next[m]++
 		}
 	}
+	t.addServes()
 	return models
+}
+
+// addServes turns serving around, which sorts each engine's models.
+func (t *Table) addServes() {
+	t.begin = make([]int32, len(t.Engines)+1)
+	for i, e := range t.Engines {
+		t.begin[i+1] = t.begin[i] + int32(len(e.Models))
+	}
+	t.serves = make([]int32, len(t.serving))
+	next := slices.Clone(t.begin)
+	for m := range int32(len(t.Models)) {
+		for _, e := range t.Serving(m) {
+			t.serves[next[e]] = m
+			next[e]++
+		}
+	}
 }
 
 func (t *Table) addDistances(clusters map[string]int32) {
@@ -134,6 +153,9 @@ func (t *Table) ArcCount() int { return len(t.Clusters) * len(t.serving) }
 
 // Serving lists the engines that serve model m, ascending.
 func (t *Table) Serving(m int32) []int32 { return t.serving[t.start[m]:t.start[m+1]] }
+
+// Serves lists the models of engine e, ascending.
+func (t *Table) Serves(e int32) []int32 { return t.serves[t.begin[e]:t.begin[e+1]] }
 
 // Distance is the network time in seconds from cluster c to region r.
 func (t *Table) Distance(c, r int32) float64 { return t.distance[int(c)*len(t.Regions)+int(r)] }
