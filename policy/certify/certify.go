@@ -85,11 +85,12 @@ type checker struct {
 	last, plan *fleet.Plan
 	problem    policy.Problem
 
-	engine []engine         // by the plan's number
-	number map[string]int32 // engine's name -> the plan's number
-	serves map[string]int   // model -> engines that serve it
+	engine []engine           // by the plan's number
+	number map[string]int32   // engine's name -> the plan's number
+	serves map[string][]int32 // model -> engines that serve it, ascending
 
-	distance map[[2]string]float64 // (cluster, region)
+	regions  map[string]int32     // number of a region with engines
+	distance map[string][]float64 // cluster -> seconds by region
 	demand   map[rowKey]*[fleet.NumPriorities]float64
 	lastRow  map[rowKey]*fleet.Row
 	lastOf   []int32 // last plan's engine number -> the plan's, -1 when gone
@@ -103,9 +104,14 @@ type checker struct {
 
 // indexRows collects demand, distance and the last plan's rows.
 func (c *checker) indexRows() error {
-	c.distance = map[[2]string]float64{}
+	c.distance = make(map[string][]float64, len(c.view.Clusters))
+	for _, cluster := range c.view.Clusters {
+		c.distance[cluster.Name] = make([]float64, len(c.regions))
+	}
 	for _, d := range c.view.Distances {
-		c.distance[[2]string{d.Cluster, d.Region}] = d.Seconds
+		if r, ok := c.regions[d.Region]; ok {
+			c.distance[d.Cluster][r] = d.Seconds
+		}
 	}
 	c.demand = map[rowKey]*[fleet.NumPriorities]float64{}
 	for _, cluster := range c.view.Clusters {
@@ -166,7 +172,10 @@ func (c *checker) row(r *fleet.Row) error {
 	if demand == nil {
 		return fmt.Errorf("no such row in the view")
 	}
-	rate, admitted, base := 0.0, 0.0, c.base(r)
+	rate, admitted, base := 0.0, 0.0, 0.0
+	if engines := c.serves[r.Model]; len(engines) > 0 {
+		base = c.engine[engines[0]].base
+	}
 	for k, d := range demand {
 		if !(r.Shed[k] >= 0 && r.Shed[k] <= 1) {
 			return fmt.Errorf("shed %v of %s is not a fraction", r.Shed[k], fleet.Priority(k))
@@ -178,8 +187,8 @@ func (c *checker) row(r *fleet.Row) error {
 	if !near(r.Rate, rate, figureTolerance*rate) {
 		return fmt.Errorf("rate is recorded as %v, demand is %v", r.Rate, rate)
 	}
-	if len(r.Arcs) != c.serves[r.Model] {
-		return fmt.Errorf("%d arcs for %d engines", len(r.Arcs), c.serves[r.Model])
+	if err := c.targets(r); err != nil {
+		return err
 	}
 	if len(r.Arcs) == 0 {
 		if admitted != 0 {
@@ -203,11 +212,18 @@ func (c *checker) row(r *fleet.Row) error {
 	return nil
 }
 
-func (c *checker) base(r *fleet.Row) float64 {
-	if len(r.Arcs) == 0 || int(r.Arcs[0].Engine) >= len(c.engine) || r.Arcs[0].Engine < 0 {
-		return 0
+// targets checks that the row's arcs are the engines that serve its model.
+func (c *checker) targets(r *fleet.Row) error {
+	engines := c.serves[r.Model]
+	if len(r.Arcs) != len(engines) {
+		return fmt.Errorf("%d arcs for %d engines", len(r.Arcs), len(engines))
 	}
-	return c.engine[r.Arcs[0].Engine].base
+	for j, a := range r.Arcs {
+		if a.Engine != engines[j] {
+			return fmt.Errorf("arcs[%d]: engine %d does not serve the model, or is out of order", j, a.Engine)
+		}
+	}
+	return nil
 }
 
 // lastWeights puts the row's last flows at today's demand into before, and says
@@ -221,10 +237,16 @@ func (c *checker) lastWeights(r *fleet.Row) bool {
 	for k, d := range c.demand[rowKey{r.Cluster, r.Model}] {
 		flow += d * (1 - last.Shed[k])
 	}
-	moves := false
+	moves, next, engines := false, 0, c.serves[r.Model]
 	for _, a := range last.Arcs {
 		n := c.lastOf[a.Engine]
-		if n >= 0 && a.Weight > 0 && slices.Contains(c.engine[n].view.Models, r.Model) {
+		if n < 0 || a.Weight <= 0 {
+			continue
+		}
+		for next < len(engines) && engines[next] < n {
+			next++
+		}
+		if next < len(engines) && engines[next] == n { // it still serves the model
 			c.before[n] = a.Weight * flow
 			moves = true
 		}
@@ -234,20 +256,13 @@ func (c *checker) lastWeights(r *fleet.Row) bool {
 
 // arcs checks the row's arcs and adds their flows and costs.
 func (c *checker) arcs(r *fleet.Row, admitted float64, moves bool) error {
-	sum, previous := 0.0, int32(-1)
+	sum, distance := 0.0, c.distance[r.Cluster]
 	for _, a := range r.Arcs {
-		if a.Engine <= previous || int(a.Engine) >= len(c.engine) {
-			return fmt.Errorf("arc to engine %d: unknown or out of order", a.Engine)
-		}
-		previous = a.Engine
 		e := &c.engine[a.Engine]
-		if !slices.Contains(e.view.Models, r.Model) {
-			return fmt.Errorf("engine %q does not serve the model", e.view.Name)
-		}
 		if !(a.Weight >= 0 && a.Weight <= 1+weightTolerance) {
 			return fmt.Errorf("engine %q: weight %v is not a fraction", e.view.Name, a.Weight)
 		}
-		network := c.distance[[2]string{r.Cluster, e.view.Region}] + e.view.Offset
+		network := distance[e.region] + e.view.Offset
 		if !near(a.Network, network, figureTolerance*network) {
 			return fmt.Errorf("engine %q: network %v, measured %v", e.view.Name, a.Network, network)
 		}

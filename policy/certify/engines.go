@@ -10,25 +10,22 @@ import (
 
 // engine is one engine of the plan as the view describes it.
 type engine struct {
-	view  *fleet.Engine
-	curve latency.Model
-	cap   float64 // requests/s
-	base  float64 // seconds: of its component, see policy.Problem
-	price float64 // seconds, from the plan's terms
+	view   *fleet.Engine
+	region int32
+	curve  latency.Model
+	cap    float64 // requests/s
+	base   float64 // seconds: of its component, see policy.Problem
+	price  float64 // seconds, from the plan's terms
 }
 
 // engines matches the plan's engines with the view's, and takes the prices and
 // the engines' part of the bound from the recorded terms.
 func (c *checker) engines() error {
 	byName := make(map[string]*fleet.Engine, len(c.view.Engines))
-	c.serves = map[string]int{}
 	for i := range c.view.Engines {
-		e := &c.view.Engines[i]
-		byName[e.Name] = e
-		for _, m := range e.Models {
-			c.serves[m]++
-		}
+		byName[c.view.Engines[i].Name] = &c.view.Engines[i]
 	}
+	c.serves, c.regions = map[string][]int32{}, map[string]int32{}
 	if len(c.plan.Engines) != len(byName) {
 		return fmt.Errorf("%d engines where the view has %d", len(c.plan.Engines), len(byName))
 	}
@@ -44,7 +41,13 @@ func (c *checker) engines() error {
 			return fmt.Errorf("engine %q: not sorted by name", p.Name)
 		}
 		c.number[p.Name] = int32(i)
-		e := engine{view: v, curve: latency.New(v.Profile)}
+		if _, ok := c.regions[v.Region]; !ok {
+			c.regions[v.Region] = int32(len(c.regions))
+		}
+		for _, m := range v.Models {
+			c.serves[m] = append(c.serves[m], int32(i))
+		}
+		e := engine{view: v, region: c.regions[v.Region], curve: latency.New(v.Profile)}
 		e.cap = e.curve.Capacity()
 		if err := c.terms(&e, p); err != nil {
 			return fmt.Errorf("engine %q: %w", p.Name, err)

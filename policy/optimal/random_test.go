@@ -77,9 +77,9 @@ func requireExplained(t require.TestingT, v *fleet.View, plan *fleet.Plan) {
 
 // Thousands of small fleets, each solved twice: at the start and after changes.
 func TestRandomFleets(t *testing.T) {
-	n := uint64(1500)
+	n := uint64(600)
 	if testing.Short() {
-		n = 150
+		n = 100
 	}
 	exact := policy.DefaultProblem()
 	exact.Floor, exact.Keep, exact.MaxGap = 0, 0, 1e-6
