@@ -37,7 +37,7 @@ func EncodeSnapshot(s *fleet.Snapshot) (*pb.Saved, error) {
 	}}
 	for _, e := range s.Engines {
 		out.Engines.Engines = append(out.Engines.Engines, &pb.Engine{
-			Name: e.Name, Region: e.Region, Url: e.URL, Kind: e.Kind, Capacity: e.Capacity,
+			Name: e.Name, Region: e.Region, Url: e.URL, Kind: e.Kind, Capacity: e.Capacity, Collector: e.Collector,
 		})
 	}
 	if err := addPart(out.Head, EngineType, EngineTableName, out.Engines); err != nil {
@@ -90,7 +90,7 @@ func DecodeSnapshot(p *pb.Saved) (*fleet.Snapshot, error) {
 	for i, e := range p.Engines.Engines {
 		index[e.Name] = int32(i)
 		s.Engines = append(s.Engines, fleet.SnapshotEngine{
-			Name: e.Name, Region: e.Region, URL: e.Url, Kind: e.Kind, Capacity: e.Capacity,
+			Name: e.Name, Region: e.Region, URL: e.Url, Kind: e.Kind, Capacity: e.Capacity, Collector: e.Collector,
 		})
 	}
 	for _, r := range p.Rows {

@@ -22,7 +22,7 @@ func drawSnapshot(t *rapid.T) *fleet.Snapshot {
 	n := rapid.IntRange(1, 6).Draw(t, "engines")
 	for i := range n {
 		s.Engines = append(s.Engines, fleet.SnapshotEngine{
-			Name: fmt.Sprintf("e%d", i), Region: "r", URL: "http://x", Kind: "vllm", Capacity: rapid.Float64Range(0, 1e6).Draw(t, "capacity"),
+			Name: fmt.Sprintf("e%d", i), Region: "r", URL: "http://x", Kind: "vllm", Collector: "c", Capacity: rapid.Float64Range(0, 1e6).Draw(t, "capacity"),
 		})
 	}
 	for m := range rapid.IntRange(0, 4).Draw(t, "rows") {

@@ -24,8 +24,18 @@ type Row struct {
 	Cluster string
 	Model   string
 	Rate    float64                // requests/s that arrive, all priorities
+	Demand  [NumPriorities]float64 // requests/s that arrive, by priority
 	Shed    [NumPriorities]float64 // fraction of each priority refused, 0..1
 	Arcs    []Arc                  // every engine that serves the model, used or not; weights add up to 1
+}
+
+// Admitted is what of the row's demand is not shed, in requests/s.
+func (r *Row) Admitted() float64 {
+	sum := 0.0
+	for k, d := range r.Demand {
+		sum += d * (1 - r.Shed[k])
+	}
+	return sum
 }
 
 // Arc is one engine as seen from one row. Network and Churn are this arc's own

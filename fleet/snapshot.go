@@ -21,6 +21,8 @@ type SnapshotEngine struct {
 	URL      string
 	Kind     string
 	Capacity float64 // requests/s, the hard cap
+	// Collector is the cluster whose data planes read the engine's signals.
+	Collector string
 }
 
 // SnapshotRow is one model's row: targets in the order of Engines' names,

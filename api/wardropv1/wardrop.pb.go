@@ -230,6 +230,7 @@ type Engine struct {
 	Url           string                 `protobuf:"bytes,3,opt,name=url,proto3" json:"url,omitempty"`
 	Kind          string                 `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
 	Capacity      float64                `protobuf:"fixed64,5,opt,name=capacity,proto3" json:"capacity,omitempty"` // requests/s, the hard cap
+	Collector     string                 `protobuf:"bytes,6,opt,name=collector,proto3" json:"collector,omitempty"` // the cluster whose data planes read its signals
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -297,6 +298,13 @@ func (x *Engine) GetCapacity() float64 {
 		return x.Capacity
 	}
 	return 0
+}
+
+func (x *Engine) GetCollector() string {
+	if x != nil {
+		return x.Collector
+	}
+	return ""
 }
 
 // Row is the weights of one (cluster, model). Resource name: CLUSTER/MODEL.
@@ -805,6 +813,7 @@ type Reading struct {
 	GenerationTokens *float64               `protobuf:"fixed64,11,opt,name=generation_tokens,json=generationTokens,proto3,oneof" json:"generation_tokens,omitempty"`
 	PromptTokens     *float64               `protobuf:"fixed64,12,opt,name=prompt_tokens,json=promptTokens,proto3,oneof" json:"prompt_tokens,omitempty"`
 	Preemptions      *float64               `protobuf:"fixed64,13,opt,name=preemptions,proto3,oneof" json:"preemptions,omitempty"`
+	Failures         uint32                 `protobuf:"varint,14,opt,name=failures,proto3" json:"failures,omitempty"` // attempts without a signal since the last one
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -926,6 +935,13 @@ func (x *Reading) GetPromptTokens() float64 {
 func (x *Reading) GetPreemptions() float64 {
 	if x != nil && x.Preemptions != nil {
 		return *x.Preemptions
+	}
+	return 0
+}
+
+func (x *Reading) GetFailures() uint32 {
+	if x != nil {
+		return x.Failures
 	}
 	return 0
 }
@@ -1155,13 +1171,14 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
 	"\x06digest\x18\x03 \x01(\x06R\x06digest\";\n" +
 	"\vEngineTable\x12,\n" +
-	"\aengines\x18\x01 \x03(\v2\x12.wardrop.v1.EngineR\aengines\"v\n" +
+	"\aengines\x18\x01 \x03(\v2\x12.wardrop.v1.EngineR\aengines\"\x94\x01\n" +
 	"\x06Engine\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x10\n" +
 	"\x03url\x18\x03 \x01(\tR\x03url\x12\x12\n" +
 	"\x04kind\x18\x04 \x01(\tR\x04kind\x12\x1a\n" +
-	"\bcapacity\x18\x05 \x01(\x01R\bcapacity\"\x99\x01\n" +
+	"\bcapacity\x18\x05 \x01(\x01R\bcapacity\x12\x1c\n" +
+	"\tcollector\x18\x06 \x01(\tR\tcollector\"\x99\x01\n" +
 	"\x03Row\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12,\n" +
@@ -1198,7 +1215,7 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\x06window\x18\x05 \x01(\x01R\x06window\"<\n" +
 	"\bDistance\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x18\n" +
-	"\aseconds\x18\x02 \x01(\x01R\aseconds\"\xa6\x04\n" +
+	"\aseconds\x18\x02 \x01(\x01R\aseconds\"\xc2\x04\n" +
 	"\aReading\x12\x16\n" +
 	"\x06engine\x18\x01 \x01(\tR\x06engine\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1a\n" +
@@ -1213,7 +1230,8 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	" \x01(\x01H\x03R\x05slots\x88\x01\x01\x120\n" +
 	"\x11generation_tokens\x18\v \x01(\x01H\x04R\x10generationTokens\x88\x01\x01\x12(\n" +
 	"\rprompt_tokens\x18\f \x01(\x01H\x05R\fpromptTokens\x88\x01\x01\x12%\n" +
-	"\vpreemptions\x18\r \x01(\x01H\x06R\vpreemptions\x88\x01\x01B\n" +
+	"\vpreemptions\x18\r \x01(\x01H\x06R\vpreemptions\x88\x01\x01\x12\x1a\n" +
+	"\bfailures\x18\x0e \x01(\rR\bfailuresB\n" +
 	"\n" +
 	"\b_runningB\n" +
 	"\n" +

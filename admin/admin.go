@@ -1,0 +1,108 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/wardrop-lb/wardrop/control"
+	"github.com/wardrop-lb/wardrop/explain"
+	"github.com/wardrop-lb/wardrop/proxy"
+)
+
+// Status is the control plane at a glance.
+type Status struct {
+	Epoch     uint64    `json:"epoch"`
+	Version   uint64    `json:"version"`
+	Policy    string    `json:"policy"`
+	Gap       float64   `json:"gap"`
+	Published time.Time `json:"published"`
+	TickTook  float64   `json:"tick_seconds"`
+	// Trouble is why a fallback is in force; empty when all is well.
+	Trouble    string              `json:"trouble,omitempty"`
+	DataPlanes []control.DataPlane `json:"data_planes"`
+}
+
+// Control serves the admin API of a control plane.
+func Control(c *control.Control, metrics prometheus.Gatherer) http.Handler {
+	mux := base(metrics, func() bool { return c.State() != nil })
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
+		status := Status{DataPlanes: c.DataPlanes(time.Now())}
+		if s := c.State(); s != nil {
+			status.Epoch, status.Version, status.Policy, status.Gap = s.Plan.Epoch, s.Plan.Version, s.Plan.Policy, s.Plan.Gap
+			status.Published, status.TickTook, status.Trouble = s.Published, s.TickTook.Seconds(), s.Trouble
+		}
+		answer(w, http.StatusOK, status)
+	})
+	mux.HandleFunc("GET /v1/plan", func(w http.ResponseWriter, _ *http.Request) {
+		if s := planned(w, c); s != nil {
+			answer(w, http.StatusOK, explain.NewPlan(s.Plan))
+		}
+	})
+	mux.HandleFunc("GET /v1/why/weight", func(w http.ResponseWriter, r *http.Request) {
+		s := planned(w, c)
+		if s == nil {
+			return
+		}
+		q := r.URL.Query()
+		why, err := explain.NewWeight(s.Plan, q.Get("cluster"), q.Get("model"), q.Get("engine"))
+		if err != nil {
+			fail(w, http.StatusNotFound, err.Error())
+			return
+		}
+		answer(w, http.StatusOK, why)
+	})
+	return mux
+}
+
+// Proxy serves the admin API of a data plane.
+func Proxy(p *proxy.DataPlane, metrics prometheus.Gatherer) http.Handler {
+	mux := base(metrics, p.Ready)
+	mux.HandleFunc("GET /v1/snapshot", func(w http.ResponseWriter, _ *http.Request) {
+		if s := p.Snapshot(); s != nil {
+			answer(w, http.StatusOK, s)
+			return
+		}
+		fail(w, http.StatusServiceUnavailable, "there is no snapshot yet")
+	})
+	mux.HandleFunc("GET /v1/engines", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, p.Stats()) })
+	return mux
+}
+
+func base(metrics prometheus.Gatherer, ready func() bool) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !ready() {
+			http.Error(w, "not ready", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	return mux
+}
+
+func planned(w http.ResponseWriter, c *control.Control) *control.State {
+	s := c.State()
+	if s == nil {
+		fail(w, http.StatusServiceUnavailable, "there is no plan yet")
+	}
+	return s
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	_ = e.Encode(v)
+}
+
+func fail(w http.ResponseWriter, status int, message string) {
+	answer(w, status, map[string]string{"error": message})
+}

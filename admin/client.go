@@ -1,0 +1,63 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/wardrop-lb/wardrop/explain"
+)
+
+// Client talks to the admin API of a control plane.
+type Client struct {
+	// Base is the API's URL or host:port.
+	Base string
+}
+
+const clientTimeout = 10 * time.Second
+
+// WhyWeight asks why a row's engines have their weights; engine may be empty.
+func (c Client) WhyWeight(ctx context.Context, cluster, model, engine string) (*explain.Weight, error) {
+	q := url.Values{"cluster": {cluster}, "model": {model}}
+	if engine != "" {
+		q.Set("engine", engine)
+	}
+	var out explain.Weight
+	return &out, c.get(ctx, "/v1/why/weight?"+q.Encode(), &out)
+}
+
+// Status asks how the control plane is.
+func (c Client) Status(ctx context.Context) (*Status, error) {
+	var out Status
+	return &out, c.get(ctx, "/v1/status", &out)
+}
+
+func (c Client) get(ctx context.Context, path string, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
+	defer cancel()
+	base := c.Base
+	if !strings.Contains(base, "://") {
+		base = "http://" + base
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(base, "/")+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("the control plane does not answer: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		var e struct{ Error string }
+		if json.NewDecoder(resp.Body).Decode(&e) != nil || e.Error == "" {
+			e.Error = resp.Status
+		}
+		return fmt.Errorf("the control plane says: %s", e.Error)
+	}
+	return json.NewDecoder(resp.Body).Decode(into)
+}

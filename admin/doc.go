@@ -1,0 +1,8 @@
+// Package admin is the admin API of every role, HTTP and JSON, and the client
+// that the commands use.
+//
+// Each role serves /metrics (Prometheus), /healthz (the process lives) and
+// /readyz (it can do its job). The control plane adds the plan in force and its
+// explanations, a data plane its snapshot and what it saw of the engines. It is
+// read-only.
+package admin

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/wardrop-lb/wardrop/admin"
+	"github.com/wardrop-lb/wardrop/config"
+	"github.com/wardrop-lb/wardrop/proxy"
+)
+
+type proxyCmd struct {
+	Config  string `short:"c" required:"" help:"Configuration file." type:"path"`
+	Cluster string `required:"" help:"The cluster that this data plane serves."`
+}
+
+// Run serves a data plane until it is told to stop, then lets requests in flight
+// finish.
+func (c *proxyCmd) Run(env *environment) error {
+	cfg, err := config.Load(c.Config)
+	if err != nil {
+		return err
+	}
+	cluster := cfg.ClusterByName(c.Cluster)
+	if cluster == nil {
+		return fmt.Errorf("%s has no cluster %q", c.Config, c.Cluster)
+	}
+	conn, err := dialControl(cfg.Proxy.Control)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	registry := newRegistry()
+	plane, err := proxy.New(proxy.Options{
+		Cluster: c.Cluster, Proxy: cfg.Proxy, Signals: cfg.Signals, Control: conn, Registry: registry, Log: env.log,
+	})
+	if err != nil {
+		return err
+	}
+	requests, err := listen("listen", cluster.Listen)
+	if err != nil {
+		return err
+	}
+	adminListener, err := listen("admin", cluster.Admin)
+	if err != nil {
+		return err
+	}
+	s := newServers(env.ctx)
+	s.http("requests", requests, plane.Handler(), time.Duration(cfg.Proxy.Drain))
+	s.http("admin", adminListener, admin.Proxy(plane, registry), time.Second)
+	s.run("data plane", func(ctx context.Context) error { plane.Run(ctx); return nil })
+	fmt.Fprintf(env.stdout, "data plane of %s: OpenAI requests at http://%s/v1, admin at http://%s\n",
+		c.Cluster, requests.Addr(), adminListener.Addr())
+	return s.wait()
+}
+
+func newGoCollectors() []prometheus.Collector {
+	return []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})}
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+)
+
+// servers runs what a role serves, until its context ends or one of them fails.
+type servers struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	wg     sync.WaitGroup
+}
+
+func newServers(ctx context.Context) *servers {
+	s := &servers{}
+	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	return s
+}
+
+// run starts a part; an error ends all of them.
+func (s *servers) run(name string, f func(context.Context) error) {
+	s.wg.Go(func() {
+		if err := f(s.ctx); err != nil {
+			s.cancel(fmt.Errorf("%s: %w", name, err))
+		}
+	})
+}
+
+// wait blocks until everything has ended and returns the first failure.
+func (s *servers) wait() error {
+	<-s.ctx.Done()
+	s.wg.Wait()
+	if err := context.Cause(s.ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// http serves a handler; when the end comes, requests in flight may finish for
+// as long as drain says.
+func (s *servers) http(name string, l net.Listener, h http.Handler, drain time.Duration) {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	s.run(name, func(ctx context.Context) error {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			<-ctx.Done()
+			limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+			defer cancel()
+			if server.Shutdown(limit) != nil {
+				_ = server.Close()
+			}
+		}()
+		err := server.Serve(l)
+		if errors.Is(err, http.ErrServerClosed) {
+			<-done
+			return nil
+		}
+		return err
+	})
+}
+
+// grpc serves a gRPC server.
+func (s *servers) grpc(name string, l net.Listener, server *grpc.Server) {
+	s.run(name, func(ctx context.Context) error {
+		stop := context.AfterFunc(ctx, server.Stop)
+		defer stop()
+		return server.Serve(l)
+	})
+}
+
+// newGRPCServer notices peers that are gone without a word.
+func newGRPCServer() *grpc.Server {
+	return grpc.NewServer(
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.MaxRecvMsgSize(64<<20),
+	)
+}
+
+func dialControl(addr string) (*grpc.ClientConn, error) {
+	return grpc.NewClient(addr,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)),
+	)
+}
+
+func listen(what, addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return l, nil
+}

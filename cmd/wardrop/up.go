@@ -1,0 +1,309 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"github.com/wardrop-lb/wardrop/admin"
+	"github.com/wardrop-lb/wardrop/config"
+	"github.com/wardrop-lb/wardrop/control"
+	"github.com/wardrop-lb/wardrop/enginemodel"
+	"github.com/wardrop-lb/wardrop/examples"
+	"github.com/wardrop-lb/wardrop/loadgen"
+	"github.com/wardrop-lb/wardrop/proxy"
+	"github.com/wardrop-lb/wardrop/store"
+	"github.com/wardrop-lb/wardrop/testengine"
+)
+
+type upCmd struct {
+	Config   string        `short:"c" help:"Configuration file. Engines with a url are real, those without are simulated. Default: a built-in demo." type:"path" xor:"what"`
+	Scenario string        `help:"Run a built-in scenario and its load: talk or demo." xor:"what"`
+	For      time.Duration `help:"Stop after this time." placeholder:"DURATION"`
+	Load     bool          `help:"Send the configured demand through the real sockets."`
+	Report   string        `help:"Write the final state as JSON to this file." type:"path" placeholder:"FILE"`
+	Quiet    bool          `short:"q" help:"Print no live table."`
+}
+
+// The request that simulated engines' profiles describe, and that --load sends.
+const (
+	upPromptTokens = 64
+	upOutputTokens = 16
+)
+
+// loadGrace is how long answers under way may take once the load stops.
+const loadGrace = 10 * time.Second
+
+// fleetUp is everything that `up` runs.
+type fleetUp struct {
+	cfg       *config.Config
+	simulated map[string]string // address -> region of the simulated engines
+	engines   []*testengine.Server
+	control   *control.Control
+	planes    []*plane
+	load      *loadgen.Generator
+	loadDone  chan struct{}
+	loadSince time.Time
+	started   time.Time
+	ended     time.Time // when the load stopped, or everything if there was none
+}
+
+type plane struct {
+	cluster string
+	url     string
+	admin   string
+	*proxy.DataPlane
+}
+
+// Run starts everything, shows it, and stops when told to or when its time is up.
+func (c *upCmd) Run(env *environment) (err error) {
+	cfg, builtIn, err := c.configuration()
+	if err != nil {
+		return err
+	}
+	ctx := env.ctx
+	if c.For > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.For)
+		defer cancel()
+	}
+	up := &fleetUp{cfg: cfg, simulated: map[string]string{}, started: time.Now()}
+	defer up.closeEngines()
+	if err := up.startEngines(); err != nil {
+		return err
+	}
+	// The parts outlive ctx for as long as the load's last answers take.
+	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	s := newServers(parts)
+	adminURL, err := up.start(s, env, builtIn)
+	if err != nil {
+		s.cancel(err)
+		return errors.Join(err, s.wait())
+	}
+	if err := up.ready(ctx, s); err != nil {
+		s.cancel(err)
+		return s.wait()
+	}
+	up.announce(env.stdout, adminURL)
+	if c.Load || c.Scenario != "" {
+		up.startLoad(ctx, s)
+	}
+	up.show(ctx, s, env.stdout, c.Quiet)
+	if c.Report != "" {
+		if err := up.report(c.Report); err != nil {
+			s.cancel(err)
+		}
+	}
+	stop()
+	return s.wait()
+}
+
+// configuration reads the file that was asked for; builtIn tells that its
+// addresses are only wishes.
+func (c *upCmd) configuration() (cfg *config.Config, builtIn bool, err error) {
+	if c.Config != "" {
+		cfg, err = config.Load(c.Config)
+		return cfg, false, err
+	}
+	name := c.Scenario
+	if name == "" {
+		name = "demo"
+	}
+	data, err := examples.Files.ReadFile(name + ".yaml")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, true, fmt.Errorf("unknown scenario %q: known are %s", name, strings.Join(scenarios(), ", "))
+	}
+	if err != nil {
+		return nil, true, err
+	}
+	cfg, err = config.Parse(name+".yaml", data)
+	return cfg, true, err
+}
+
+func scenarios() []string {
+	entries, _ := examples.Files.ReadDir(".")
+	var names []string
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
+	}
+	return names
+}
+
+// startEngines simulates the engines without a URL.
+func (up *fleetUp) startEngines() error {
+	for i := range up.cfg.Engines {
+		e := &up.cfg.Engines[i]
+		if e.URL != "" {
+			continue
+		}
+		server, err := testengine.New(testengine.Config{
+			Name: e.Name, Models: e.Models, PromptTokens: upPromptTokens, OutputTokens: upOutputTokens, Seed: uint64(i),
+			Params: enginemodel.FromProfile(e.Fleet().Profile, upPromptTokens, upOutputTokens),
+		})
+		if err != nil {
+			return err
+		}
+		up.engines = append(up.engines, server)
+		if err := server.Start("127.0.0.1:0"); err != nil {
+			return err
+		}
+		e.URL, e.Kind = server.URL(), "vllm"
+		up.simulated[server.Addr()] = e.Region
+	}
+	return nil
+}
+
+func (up *fleetUp) closeEngines() {
+	for _, e := range up.engines {
+		e.Close()
+	}
+}
+
+// start brings up the control plane and one data plane per cluster. Nothing is
+// kept on disk: the next run begins anew.
+func (up *fleetUp) start(s *servers, env *environment, builtIn bool) (adminURL string, err error) {
+	wire, err := listen("signal and weight paths", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	registry := newRegistry()
+	up.control = control.New(control.Options{Config: up.cfg, Store: &store.Memory{}, Registry: registry, Log: env.log})
+	server := newGRPCServer()
+	up.control.Register(server)
+	s.grpc("signal and weight paths", wire, server)
+	s.run("control plane", up.control.Run)
+	l, err := listenWish("admin", up.cfg.Control.Admin, builtIn)
+	if err != nil {
+		return "", err
+	}
+	s.http("admin", l, admin.Control(up.control, registry), time.Second)
+
+	conn, err := dialControl(wire.Addr().String())
+	if err != nil {
+		return "", err
+	}
+	context.AfterFunc(s.ctx, func() { _ = conn.Close() })
+	for _, cl := range up.cfg.Clusters {
+		if err := up.startPlane(s, env, cl, conn, builtIn); err != nil {
+			return "", err
+		}
+	}
+	return "http://" + l.Addr().String(), nil
+}
+
+func (up *fleetUp) startPlane(s *servers, env *environment, cl config.Cluster, conn *grpc.ClientConn, builtIn bool) error {
+	settings := up.cfg.Proxy
+	settings.Data = ""
+	registry := prometheus.NewRegistry()
+	p, err := proxy.New(proxy.Options{
+		Cluster: cl.Name, Proxy: settings, Signals: up.cfg.Signals, Control: conn, Registry: registry, Log: env.log,
+		Dial: testengine.Dialer(up.distance(cl)),
+	})
+	if err != nil {
+		return err
+	}
+	requests, err := listenWish(cl.Name, cl.Listen, builtIn)
+	if err != nil {
+		return err
+	}
+	adminListener, err := listenWish(cl.Name+" admin", cl.Admin, builtIn)
+	if err != nil {
+		return err
+	}
+	s.http(cl.Name, requests, p.Handler(), time.Duration(settings.Drain))
+	s.http(cl.Name+" admin", adminListener, admin.Proxy(p, registry), time.Second)
+	s.run(cl.Name, func(ctx context.Context) error { p.Run(ctx); return nil })
+	up.planes = append(up.planes, &plane{cl.Name, "http://" + requests.Addr().String(), adminListener.Addr().String(), p})
+	return nil
+}
+
+// distance is what a cluster's connections to simulated engines take; real ones
+// have a distance of their own.
+func (up *fleetUp) distance(cl config.Cluster) func(string) time.Duration {
+	return func(addr string) time.Duration {
+		region, ok := up.simulated[addr]
+		if !ok {
+			return 0
+		}
+		return time.Duration(cl.Distances[region])
+	}
+}
+
+// listenWish takes another port when the one of a built-in configuration is
+// taken.
+func listenWish(what, addr string, wish bool) (net.Listener, error) {
+	l, err := listen(what, addr)
+	if err != nil && wish {
+		return listen(what, "127.0.0.1:0")
+	}
+	return l, err
+}
+
+// readyPoll is how often `up` looks whether everything routes.
+const readyPoll = 20 * time.Millisecond
+
+// ready waits until every data plane has a snapshot.
+func (up *fleetUp) ready(ctx context.Context, s *servers) error {
+	tick := time.NewTicker(readyPoll)
+	defer tick.Stop()
+	for {
+		if !slices.ContainsFunc(up.planes, func(p *plane) bool { return !p.Ready() }) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.ctx.Done():
+			return context.Cause(s.ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+func (up *fleetUp) announce(w io.Writer, adminURL string) {
+	fmt.Fprintf(w, "Ready after %.1f s. OpenAI requests go to:\n", time.Since(up.started).Seconds())
+	for _, p := range up.planes {
+		models := []string{}
+		for _, r := range p.Snapshot().Rows {
+			models = append(models, r.Model)
+		}
+		fmt.Fprintf(w, "  %-12s %s/v1   models: %s\n", p.cluster, p.url, strings.Join(models, ", "))
+	}
+	p := up.planes[0]
+	fmt.Fprintf(w, "Try:\n  curl %s/v1/chat/completions -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}'\n",
+		p.url, p.Snapshot().Rows[0].Model)
+	fmt.Fprintf(w, "  wardrop why weight --cluster %s --model %s --admin %s\n", p.cluster, p.Snapshot().Rows[0].Model, strings.TrimPrefix(adminURL, "http://"))
+	fmt.Fprintf(w, "Admin: control plane %s", adminURL)
+	for _, p := range up.planes {
+		fmt.Fprintf(w, ", %s http://%s", p.cluster, p.admin)
+	}
+	fmt.Fprintln(w)
+}
+
+// startLoad sends the configured demand until ctx is done.
+func (up *fleetUp) startLoad(ctx context.Context, s *servers) {
+	var flows []loadgen.Flow
+	for _, d := range up.cfg.Demand {
+		i := slices.IndexFunc(up.planes, func(p *plane) bool { return p.cluster == d.Cluster })
+		flows = append(flows, loadgen.Flow{
+			URL: up.planes[i].url, Model: d.Model, Priority: d.Priority, Rate: d.Rate, MaxTokens: upOutputTokens,
+		})
+	}
+	up.load, up.loadSince = loadgen.New(flows, 1), time.Now()
+	up.loadDone = make(chan struct{})
+	s.run("load", func(context.Context) error {
+		defer close(up.loadDone)
+		up.load.Run(ctx, loadGrace)
+		return nil
+	})
+}

@@ -1,0 +1,249 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
+	"github.com/wardrop-lb/wardrop/config"
+	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/policy"
+	"github.com/wardrop-lb/wardrop/policy/optimal"
+	"github.com/wardrop-lb/wardrop/policy/static"
+	"github.com/wardrop-lb/wardrop/signals"
+	"github.com/wardrop-lb/wardrop/store"
+	"github.com/wardrop-lb/wardrop/weights"
+)
+
+// gatherFor is how long a new leader waits for every cluster to report before
+// it plans with what it has.
+const (
+	gatherFor  = 3 * time.Second
+	gatherPoll = 50 * time.Millisecond
+)
+
+// Options is what a control plane is made of.
+type Options struct {
+	Config *config.Config
+	Store  store.Store
+	// PlanPath is where the last plan is kept for the next leader; empty for
+	// nowhere.
+	PlanPath string
+	Registry prometheus.Registerer
+	Log      *slog.Logger
+}
+
+// Control is a control plane. Safe for concurrent use.
+type Control struct {
+	store     store.Store
+	planPath  string
+	log       *slog.Logger
+	metrics   *metrics
+	publisher *weights.Publisher
+	reports   *reports
+	config    atomic.Pointer[config.Config]
+	state     atomic.Pointer[State]
+	stop      context.CancelFunc
+}
+
+// State is a plan in force and what it came from. It is immutable.
+type State struct {
+	Plan      *fleet.Plan
+	View      *fleet.View
+	Published time.Time
+	TickTook  time.Duration
+	// Trouble is why the policy gave no plan this tick, so that a fallback is in
+	// force; empty when all is well.
+	Trouble string
+
+	snapshots []*fleet.Snapshot
+}
+
+// New makes a control plane that is not running yet.
+func New(o Options) *Control {
+	ctx, stop := context.WithCancel(context.Background())
+	c := &Control{
+		store: o.Store, planPath: o.PlanPath, log: o.Log, reports: newReports(),
+		publisher: weights.NewPublisher(ctx), stop: stop,
+	}
+	c.config.Store(o.Config)
+	c.metrics = newMetrics(c, o.Registry)
+	return c
+}
+
+// Register adds the signal and weight paths to a gRPC server.
+func (c *Control) Register(r grpc.ServiceRegistrar) {
+	c.publisher.Register(r)
+	pb.RegisterSignalsServer(r, &signals.Receiver{Handle: func(report *pb.ReportRequest) {
+		c.reports.add(report, time.Now())
+	}})
+}
+
+// Reload replaces the configuration; the next tick uses it. Addresses and the
+// store stay as they were.
+func (c *Control) Reload(cfg *config.Config) { c.config.Store(cfg) }
+
+// State is the plan in force; nil before the first.
+func (c *Control) State() *State { return c.state.Load() }
+
+// Run leads and plans until ctx is done. It returns early only when it cannot
+// become leader.
+func (c *Control) Run(ctx context.Context) error {
+	defer c.stop()
+	epoch, err := c.store.Lead(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	last, err := loadPlan(c.planPath)
+	if err != nil {
+		c.log.Warn("starting without the last plan", "error", err)
+	}
+	c.log.Info("leading", "epoch", epoch)
+	c.gather(ctx)
+	l := &leader{Control: c, epoch: epoch, last: last}
+	for {
+		l.tick(time.Now())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Duration(c.config.Load().Policy.Tick)):
+		}
+	}
+}
+
+// gather waits until every cluster has reported, so that the first plan rests
+// on a whole view.
+func (c *Control) gather(ctx context.Context) {
+	deadline := time.Now().Add(gatherFor)
+	for time.Now().Before(deadline) && ctx.Err() == nil {
+		seen := map[string]bool{}
+		for _, p := range c.reports.live(time.Now()) {
+			seen[p.Cluster] = true
+		}
+		missing := false
+		for _, cl := range c.config.Load().Clusters {
+			missing = missing || !seen[cl.Name]
+		}
+		if !missing {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(gatherPoll):
+		}
+	}
+}
+
+// leader is the state of one term.
+type leader struct {
+	*Control
+	epoch, version uint64
+	last           *fleet.Plan
+
+	policy   policy.Policy
+	policyOf config.Policy // what policy was made of
+}
+
+// tick plans once and publishes.
+func (l *leader) tick(now time.Time) {
+	cfg := l.config.Load()
+	if l.policy == nil || l.policyOf != cfg.Policy {
+		l.policy, l.policyOf = newPolicy(cfg.Policy), cfg.Policy
+	}
+	view := buildView(cfg, l.reports.live(now), now)
+	plan, trouble := l.plan(view)
+	snapshots := cut(cfg, plan, view)
+	old := l.state.Load()
+	changed := old == nil || !same(old.snapshots, snapshots)
+	if changed {
+		l.version++
+	}
+	plan.Epoch, plan.Version, plan.Time = l.epoch, l.version, now
+	for _, s := range snapshots {
+		s.Epoch, s.Version, s.Time, s.GoodFor = l.epoch, l.version, now, time.Duration(cfg.Control.GoodFor)
+	}
+	if err := l.publisher.Publish(snapshots); err != nil {
+		l.log.Error("plan not published; the last one stays in force", "error", err)
+		return
+	}
+	l.last = plan
+	l.state.Store(&State{Plan: plan, View: view, Published: now, TickTook: time.Since(now), Trouble: trouble, snapshots: snapshots})
+	l.metrics.ticks.Observe(time.Since(now).Seconds())
+	if changed {
+		l.log.Debug("plan published", "epoch", l.epoch, "version", l.version, "gap", plan.Gap)
+		if err := savePlan(l.planPath, plan); err != nil {
+			l.log.Warn("plan not saved for the next leader", "error", err)
+		}
+	}
+}
+
+// plan asks the policy, and falls back to the last plan on the engines that
+// live, which without a last plan is capacity-proportional.
+func (l *leader) plan(view *fleet.View) (*fleet.Plan, string) {
+	plan, err := l.policy.Plan(view, l.last)
+	if err == nil {
+		return plan, ""
+	}
+	l.metrics.failures.Inc()
+	l.log.Error("no plan from the policy; the last one is rescaled", "policy", l.policy.Name(), "error", err)
+	return policy.Rescale(view, l.last), err.Error()
+}
+
+func newPolicy(c config.Policy) policy.Policy {
+	if c.Name == static.Name {
+		return static.New()
+	}
+	problem := Problem(c)
+	return optimal.New(optimal.Options{Problem: &problem})
+}
+
+// Problem is what a configuration's optimal policy minimises.
+func Problem(c config.Policy) policy.Problem {
+	p := policy.DefaultProblem()
+	p.Lambda = c.Churn.Seconds()
+	p.Refuse[fleet.Critical] = c.Shed.Critical.Seconds()
+	p.Refuse[fleet.Standard] = c.Shed.Standard.Seconds()
+	p.Refuse[fleet.Batch] = c.Shed.Batch.Seconds()
+	return p
+}
+
+// Solve makes one plan of a configuration's expected demand, offline, by its
+// policy.
+func Solve(c *config.Config) (*fleet.Plan, error) {
+	plan, err := newPolicy(c.Policy).Plan(c.View(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("solve: %w", err)
+	}
+	return plan, nil
+}
+
+// DataPlane is a data plane as the control plane sees it.
+type DataPlane struct {
+	Cluster  string  `json:"cluster"`
+	Instance string  `json:"instance"`
+	Epoch    uint64  `json:"epoch"` // of the snapshot it routes by
+	Version  uint64  `json:"version"`
+	Age      float64 `json:"age_seconds"` // of its last report
+	Refused  string  `json:"refused,omitempty"`
+}
+
+// DataPlanes lists the data planes that report, by cluster and instance.
+func (c *Control) DataPlanes(now time.Time) []DataPlane {
+	out := []DataPlane{}
+	for _, p := range c.reports.live(now) {
+		out = append(out, DataPlane{
+			Cluster: p.Cluster, Instance: p.Instance, Age: now.Sub(p.received).Seconds(),
+			Epoch: p.Applied.GetEpoch(), Version: p.Applied.GetVersion(), Refused: p.Applied.GetRefused(),
+		})
+	}
+	return out
+}

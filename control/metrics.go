@@ -1,0 +1,89 @@
+package control
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the control plane's; docs/metrics.md describes them. Labels come
+// from the configuration.
+type metrics struct {
+	ticks    prometheus.Histogram
+	failures prometheus.Counter
+}
+
+func newMetrics(c *Control, r prometheus.Registerer) *metrics {
+	m := &metrics{
+		ticks: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "wardrop_control_tick_seconds", Help: "Time a tick took: view, plan, publication.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "wardrop_control_plan_failures_total", Help: "Ticks in which the policy gave no plan and the last one was rescaled.",
+		}),
+	}
+	r.MustRegister(m.ticks, m.failures, (*collector)(c))
+	return m
+}
+
+// collector reads the control plane's state when it is scraped.
+type collector Control
+
+var (
+	descEpoch     = prometheus.NewDesc("wardrop_control_epoch", "Epoch of this leader.", nil, nil)
+	descVersion   = prometheus.NewDesc("wardrop_control_plan_version", "Version of the plan in force.", nil, nil)
+	descAge       = prometheus.NewDesc("wardrop_control_plan_age_seconds", "Time since the plan in force was published.", nil, nil)
+	descGap       = prometheus.NewDesc("wardrop_control_plan_gap", "Certified relative gap of the plan in force.", nil, nil)
+	descObjective = prometheus.NewDesc("wardrop_control_plan_objective", "Objective of the plan in force: expected seconds spent by all requests, per second.", nil, nil)
+	descFallback  = prometheus.NewDesc("wardrop_control_plan_fallback", "1 while the plan in force is a rescaled one because the policy gave none.", nil, nil)
+	descPlanes    = prometheus.NewDesc("wardrop_control_data_planes", "Data planes that report.", []string{"cluster"}, nil)
+	descLoad      = prometheus.NewDesc("wardrop_control_engine_load", "Requests/s that the plan gives to an engine.", []string{"engine"}, nil)
+	descCapacity  = prometheus.NewDesc("wardrop_control_engine_capacity", "Requests/s that an engine may get.", []string{"engine"}, nil)
+	descPrice     = prometheus.NewDesc("wardrop_control_engine_price_seconds", "What one more unit of work at an engine costs everybody.", []string{"engine"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descEpoch, descVersion, descAge, descGap, descObjective, descFallback, descPlanes, descLoad, descCapacity, descPrice} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	planes := map[string]int{}
+	for _, cl := range c.config.Load().Clusters {
+		planes[cl.Name] = 0
+	}
+	for _, p := range c.reports.live(time.Now()) {
+		if _, ok := planes[p.Cluster]; ok {
+			planes[p.Cluster]++
+		}
+	}
+	for cluster, n := range planes {
+		gauge(descPlanes, float64(n), cluster)
+	}
+	s := c.state.Load()
+	if s == nil {
+		return
+	}
+	gauge(descEpoch, float64(s.Plan.Epoch))
+	gauge(descVersion, float64(s.Plan.Version))
+	gauge(descAge, time.Since(s.Published).Seconds())
+	gauge(descGap, s.Plan.Gap)
+	gauge(descObjective, s.Plan.Objective)
+	fallback := 0.0
+	if s.Trouble != "" {
+		fallback = 1
+	}
+	gauge(descFallback, fallback)
+	for _, e := range s.Plan.Engines {
+		gauge(descLoad, e.Load, e.Name)
+		gauge(descCapacity, e.Capacity, e.Name)
+		gauge(descPrice, e.Price(), e.Name)
+	}
+}

@@ -1,0 +1,179 @@
+package explain
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/wardrop-lb/wardrop/fleet"
+)
+
+// Weight explains a row: why each engine has its weight.
+type Weight struct {
+	Epoch   uint64             `json:"epoch"`
+	Version uint64             `json:"version"`
+	Policy  string             `json:"policy"`
+	Cluster string             `json:"cluster"`
+	Model   string             `json:"model"`
+	Rate    float64            `json:"rate"`
+	Shed    map[string]float64 `json:"shed"`
+	// Level is what the row's next request costs everybody: the total of the used
+	// engines, in seconds.
+	Level   float64        `json:"level"`
+	Engines []EngineWeight `json:"engines"`
+	Words   []string       `json:"words"`
+}
+
+// EngineWeight is one engine of an explained row.
+type EngineWeight struct {
+	Engine   string      `json:"engine"`
+	Weight   float64     `json:"weight"`
+	Rate     float64     `json:"rate"`
+	Load     float64     `json:"load"`
+	Capacity float64     `json:"capacity"`
+	Terms    fleet.Terms `json:"terms"`
+	// Dearer is how much more than the used engines it would cost, in seconds; 0
+	// for used ones.
+	Dearer float64 `json:"dearer"`
+}
+
+// NewWeight explains the row of a (cluster, model), or one engine of it when
+// engine is not empty. The error says what is not there and what is.
+func NewWeight(p *fleet.Plan, cluster, model, engine string) (*Weight, error) {
+	r := p.Row(cluster, model)
+	if r == nil {
+		return nil, fmt.Errorf("the plan has no row for cluster %q and model %q: it has %s", cluster, model, rowNames(p))
+	}
+	w := &Weight{
+		Epoch: p.Epoch, Version: p.Version, Policy: p.Policy, Cluster: cluster, Model: model,
+		Rate: r.Rate, Shed: newRow(p, r).Shed, Level: level(p, r),
+	}
+	for _, a := range r.Arcs {
+		e := &p.Engines[a.Engine]
+		x := EngineWeight{
+			Engine: e.Name, Weight: a.Weight, Rate: a.Weight * r.Admitted(),
+			Load: e.Load, Capacity: e.Capacity, Terms: p.Terms(a),
+		}
+		if a.Weight == 0 {
+			x.Dearer = max(0, x.Terms.Total-w.Level)
+		}
+		w.Engines = append(w.Engines, x)
+	}
+	slices.SortStableFunc(w.Engines, func(a, b EngineWeight) int {
+		switch {
+		case a.Weight > b.Weight, a.Weight == b.Weight && a.Terms.Total < b.Terms.Total:
+			return -1
+		case a.Weight < b.Weight, a.Terms.Total > b.Terms.Total:
+			return 1
+		}
+		return 0
+	})
+	if engine != "" {
+		i := slices.IndexFunc(w.Engines, func(x EngineWeight) bool { return x.Engine == engine })
+		if i < 0 {
+			return nil, fmt.Errorf("engine %q does not serve %q in this plan", engine, model)
+		}
+		w.Words = []string{w.sentence(&w.Engines[i])}
+		w.Engines = w.Engines[i : i+1]
+		return w, nil
+	}
+	w.words()
+	return w, nil
+}
+
+// level is the mean total of a row's used arcs, by weight: they are equal but
+// for the solver's tolerance.
+func level(p *fleet.Plan, r *fleet.Row) float64 {
+	sum := 0.0
+	for _, a := range r.Arcs {
+		sum += a.Weight * p.Terms(a).Total
+	}
+	return sum
+}
+
+func rowNames(p *fleet.Plan) string {
+	var names []string
+	for i := range p.Rows {
+		if i == 10 {
+			names = append(names, "...")
+			break
+		}
+		names = append(names, p.Rows[i].Cluster+"/"+p.Rows[i].Model)
+	}
+	if len(names) == 0 {
+		return "no rows"
+	}
+	return strings.Join(names, ", ")
+}
+
+// words says the most important things first, of the used engines and the
+// nearest unused one.
+func (w *Weight) words() {
+	for i := range w.Engines {
+		x := &w.Engines[i]
+		w.Words = append(w.Words, w.sentence(x))
+		if x.Weight == 0 {
+			break
+		}
+	}
+	for k := fleet.NumPriorities - 1; k >= 0; k-- {
+		name := fleet.Priority(k).String()
+		if f := w.Shed[name]; f > 0 {
+			w.Words = append(w.Words, fmt.Sprintf("%.3g%% of %s requests are shed: demand exceeds what the engines may take.", 100*f, name))
+		}
+	}
+}
+
+func (w *Weight) sentence(x *EngineWeight) string {
+	t := x.Terms
+	if x.Weight == 0 {
+		return fmt.Sprintf("%s gets nothing: a request there would cost %s, %s more than where they go (network %s, own latency %s, delay to others %s%s).",
+			x.Engine, seconds(t.Total), seconds(x.Dearer), seconds(t.Network), seconds(t.Latency), seconds(t.Congestion), extras(t))
+	}
+	s := fmt.Sprintf("%s gets %.1f%% (%.4g requests/s): one more costs %s, of which network %s, own latency %s, delay to others %s%s.",
+		x.Engine, 100*x.Weight, x.Rate, seconds(t.Total), seconds(t.Network), seconds(t.Latency), seconds(t.Congestion), extras(t))
+	if t.Cap > 0 {
+		s += " It is at its capacity."
+	}
+	return s
+}
+
+// extras names the terms that are mostly nothing.
+func extras(t fleet.Terms) string {
+	var s string
+	for _, x := range []struct {
+		name  string
+		value float64
+	}{{"capacity price", t.Cap}, {"penalty", t.Penalty}, {"price of moving", t.Churn}} {
+		if x.value != 0 {
+			s += fmt.Sprintf(", %s %s", x.name, seconds(x.value))
+		}
+	}
+	return s
+}
+
+// Write prints an explanation for people.
+func (w *Weight) Write(out io.Writer) error {
+	fmt.Fprintf(out, "%s at %s: %.4g requests/s, policy %s, plan %d.%d\n\n", w.Model, w.Cluster, w.Rate, w.Policy, w.Epoch, w.Version)
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "ENGINE\tWEIGHT\tREQ/S\tLOAD\tCAPACITY\tNETWORK\tLATENCY\tCONGESTION\tCAP\tPENALTY\tCHURN\tTOTAL\tDEARER BY\n")
+	for _, x := range w.Engines {
+		dearer := "-"
+		if x.Weight == 0 {
+			dearer = seconds(x.Dearer)
+		}
+		fmt.Fprintf(t, "%s\t%.4f\t%.4g\t%.4g\t%.4g\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			x.Engine, x.Weight, x.Rate, x.Load, x.Capacity, seconds(x.Terms.Network), seconds(x.Terms.Latency), seconds(x.Terms.Congestion),
+			seconds(x.Terms.Cap), seconds(x.Terms.Penalty), seconds(x.Terms.Churn), seconds(x.Terms.Total), dearer)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	for _, s := range w.Words {
+		fmt.Fprintln(out, s)
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package proxy
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"github.com/wardrop-lb/wardrop/config"
+	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/signals"
+	"github.com/wardrop-lb/wardrop/weights"
+)
+
+// Options is what a data plane is made of.
+type Options struct {
+	Cluster string
+	Proxy   config.Proxy
+	Signals config.Signals
+	// Control connects to the control plane.
+	Control grpc.ClientConnInterface
+	// Dial opens connections to engines; nil for the network's own.
+	Dial     func(ctx context.Context, network, addr string) (net.Conn, error)
+	Registry prometheus.Registerer
+	Log      *slog.Logger
+}
+
+// DataPlane serves the requests of a cluster. Safe for concurrent use.
+type DataPlane struct {
+	cluster   string
+	config    config.Proxy
+	signals   config.Signals
+	instance  string
+	started   time.Time
+	log       *slog.Logger
+	metrics   *metrics
+	transport *http.Transport
+	dial      func(ctx context.Context, network, addr string) (net.Conn, error)
+	memory    *memory
+	table     atomic.Pointer[table]
+
+	control    grpc.ClientConnInterface
+	subscriber *weights.Subscriber
+	scraper    *signals.Scraper
+	prober     *prober
+	sequence   uint64 // of the reports
+}
+
+// New makes a data plane. It routes from its saved snapshot, if there is one,
+// at once; Run connects it to the control plane.
+func New(o Options) (*DataPlane, error) {
+	p := &DataPlane{
+		cluster: o.Cluster, config: o.Proxy, signals: o.Signals, started: time.Now(),
+		instance: newInstance(), log: o.Log.With("cluster", o.Cluster), control: o.Control,
+		memory: newMemory(o.Proxy.RetryBudget), dial: o.Dial,
+	}
+	if p.dial == nil {
+		p.dial = (&net.Dialer{Timeout: 5 * time.Second}).DialContext
+	}
+	p.transport = &http.Transport{
+		DialContext:         p.dial,
+		MaxIdleConnsPerHost: 1024,
+		// Shorter than uvicorn's keep-alive of 5 s, so that the engine never
+		// closes a connection that is about to be used.
+		IdleConnTimeout:    4 * time.Second,
+		DisableCompression: true,
+		WriteBufferSize:    16 << 10,
+		ReadBufferSize:     16 << 10,
+	}
+	p.metrics = newMetrics(p, o.Registry)
+	p.prober = newProber(p.dial)
+	p.subscriber = &weights.Subscriber{
+		Cluster: o.Cluster, Instance: p.instance, Conn: o.Control, Apply: p.apply, Log: p.log,
+	}
+	if p.config.Data != "" {
+		p.subscriber.Path = filepath.Join(p.config.Data, o.Cluster+".snapshot")
+	}
+	if err := p.subscriber.Restore(); errors.Is(err, weights.ErrSetAside) {
+		p.log.Warn("starting without the saved snapshot", "error", err)
+	} else if err != nil {
+		return nil, fmt.Errorf("read the saved snapshot: %w", err)
+	}
+	return p, nil
+}
+
+func newInstance() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return hex.EncodeToString(b[:])
+}
+
+// Handler serves OpenAI requests.
+func (p *DataPlane) Handler() http.Handler { return p.routes() }
+
+// Ready reports whether the data plane has a snapshot to route by.
+func (p *DataPlane) Ready() bool { return p.table.Load() != nil }
+
+// Snapshot is the snapshot in force; nil before the first.
+func (p *DataPlane) Snapshot() *fleet.Snapshot {
+	if t := p.table.Load(); t != nil {
+		return t.router.Snapshot
+	}
+	return nil
+}
+
+// Run keeps the data plane connected to the control plane, reads its engines and
+// measures distances until ctx is done.
+func (p *DataPlane) Run(ctx context.Context) {
+	p.scraper = signals.NewScraper(ctx, signals.Options{
+		Interval: time.Duration(p.signals.Interval), Timeout: time.Duration(p.signals.Timeout),
+	})
+	defer p.scraper.Close()
+	defer p.transport.CloseIdleConnections()
+	reporter := &signals.Reporter{Conn: p.control, Interval: time.Duration(p.signals.Report), Build: p.report, Log: p.log}
+	var wg sync.WaitGroup
+	wg.Go(func() { p.subscriber.Run(ctx) })
+	wg.Go(func() { reporter.Run(ctx) })
+	wg.Go(func() { p.prober.run(ctx, p.Snapshot) })
+	wg.Wait()
+}
+
+// apply puts a snapshot in force. Tables are built here, off the request path.
+func (p *DataPlane) apply(s *fleet.Snapshot) error {
+	old := p.table.Load()
+	t, err := p.memory.resolve(s, p.config.Bound, old)
+	if err != nil {
+		return err
+	}
+	p.table.Store(t)
+	if old == nil || old.router.Snapshot.Epoch != s.Epoch || old.router.Snapshot.Version != s.Version {
+		p.log.Debug("snapshot applied", "epoch", s.Epoch, "version", s.Version, "models", len(s.Rows))
+	}
+	return nil
+}

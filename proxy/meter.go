@@ -1,0 +1,85 @@
+package proxy
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// window is how long rates look back: long enough that Poisson noise stays
+// under a few percent at the rates that matter, short enough for a plan to
+// follow a step within a few ticks.
+const window = 10 * time.Second
+
+// counter counts events; adding costs one atomic operation. Its rate comes from
+// samples that the reporter takes.
+type counter struct {
+	total   atomic.Uint64
+	history history
+}
+
+func (c *counter) add() { c.total.Add(1) }
+
+// history is a sliding window over samples of a growing total.
+type history struct {
+	mu      sync.Mutex
+	samples []sample // oldest first; the first is at or before the window's start
+}
+
+type sample struct {
+	at    time.Time
+	total float64
+}
+
+// sample records the total at a time and returns how much it grew over the
+// window, and the part of the window that the samples cover.
+func (h *history) sample(at time.Time, total float64) (grown float64, covered time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.samples = append(h.samples, sample{at, total})
+	for len(h.samples) > 2 && at.Sub(h.samples[1].at) >= window {
+		h.samples = h.samples[1:]
+	}
+	first := h.samples[0]
+	return total - first.total, at.Sub(first.at)
+}
+
+// rate samples the counter: events per second over the window, the total, and
+// the seconds covered.
+func (c *counter) rate(at time.Time) (perSecond float64, total uint64, seconds float64) {
+	total = c.total.Load()
+	grown, covered := c.history.sample(at, float64(total))
+	if covered <= 0 {
+		return 0, total, 0
+	}
+	return grown / covered.Seconds(), total, covered.Seconds()
+}
+
+// mean is the mean of observed durations over the window.
+type mean struct {
+	nanos, count atomic.Int64
+	sums, counts history
+}
+
+func (m *mean) observe(d time.Duration) {
+	m.nanos.Add(int64(d))
+	m.count.Add(1)
+}
+
+// seconds samples the mean; 0 when nothing was observed.
+func (m *mean) seconds(at time.Time) float64 {
+	count := m.count.Load()
+	sum, _ := m.sums.sample(at, float64(m.nanos.Load()))
+	n, _ := m.counts.sample(at, float64(count))
+	if n <= 0 {
+		return 0
+	}
+	return sum / n / 1e9
+}
+
+// atomicFloat is a float64 that is written and read by different goroutines.
+type atomicFloat struct{ bits atomic.Uint64 }
+
+func (n *atomicFloat) store(x float64) { n.bits.Store(math.Float64bits(x)) }
+func (n *atomicFloat) load() float64   { return math.Float64frombits(n.bits.Load()) }

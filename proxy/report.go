@@ -1,0 +1,110 @@
+package proxy
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
+	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/signals"
+)
+
+// report says everything that this data plane knows at an instant.
+func (p *DataPlane) report(now time.Time) *pb.ReportRequest {
+	p.sequence++
+	r := &pb.ReportRequest{
+		Cluster: p.cluster, Instance: p.instance, Sequence: p.sequence, Time: timestamppb.New(now),
+		Distances: p.prober.report(), Applied: &pb.Applied{},
+	}
+	r.Applied.Epoch, r.Applied.Version, r.Applied.Refused = p.subscriber.Applied()
+	p.reportReadings(r)
+	p.memory.report(r, now)
+	return r
+}
+
+// reportReadings sets the scraper's targets to the engines that this cluster
+// collects, and reports their newest state.
+func (p *DataPlane) reportReadings(r *pb.ReportRequest) {
+	s := p.Snapshot()
+	if s == nil {
+		return
+	}
+	var targets []signals.Target
+	for _, e := range s.Engines {
+		if e.Collector == p.cluster && e.URL != "" {
+			targets = append(targets, signals.Target{Engine: e.Name, URL: e.URL, Kind: e.Kind})
+		}
+	}
+	if err := p.scraper.Set(targets); err != nil {
+		p.log.Warn("some engines cannot be read", "error", err)
+	}
+	for _, st := range p.scraper.States() {
+		r.Readings = append(r.Readings, encodeReading(st))
+	}
+}
+
+func encodeReading(st signals.State) *pb.Reading {
+	out := &pb.Reading{
+		Engine: st.Engine, Reachable: st.Reachable, Error: st.Err, Failures: uint32(st.Failures), Time: timestamppb.New(st.Attempt),
+	}
+	if g := st.Signal; g != nil {
+		out.Incarnation, out.Sequence = g.Incarnation, g.Sequence
+		out.Running, out.Waiting, out.KvUsage, out.Slots = optional(g.Running), optional(g.Waiting), optional(g.KVUsage), optional(g.Slots)
+		out.GenerationTokens, out.PromptTokens, out.Preemptions = optional(g.GenerationTokens), optional(g.PromptTokens), optional(g.Preemptions)
+	}
+	return out
+}
+
+func optional(o signals.Opt) *float64 {
+	if !o.Known {
+		return nil
+	}
+	return &o.Value
+}
+
+// report adds demand, observations and penalties.
+func (m *memory) report(r *pb.ReportRequest, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, s := range m.models {
+		for k := range s.demand {
+			rate, total, seconds := s.demand[k].rate(now)
+			if total > 0 {
+				r.Demands = append(r.Demands, &pb.Demand{Model: name, Priority: uint32(k), Rate: rate, Count: total, Window: seconds})
+			}
+		}
+	}
+	for _, s := range m.seen {
+		rate, total, _ := s.attempts.rate(now)
+		if total == 0 {
+			continue
+		}
+		wait := s.firstByte.seconds(now)
+		s.rate.store(rate)
+		s.wait.store(wait)
+		r.Observations = append(r.Observations, &pb.Observation{
+			Engine: s.engine, Model: s.model, Requests: total, Failed: s.failures.total.Load(),
+			Rate: rate, FirstByte: wait, InFlight: float64(s.flight.Requests()),
+		})
+	}
+	for name, e := range m.engines {
+		if p := e.outlier.Penalty(now.UnixNano()); p > 0 {
+			r.Penalties = append(r.Penalties, &pb.Penalty{Engine: name, Seconds: p})
+		}
+	}
+	slices.SortFunc(r.Observations, func(a, b *pb.Observation) int {
+		return strings.Compare(a.Model+"\x00"+a.Engine, b.Model+"\x00"+b.Engine)
+	})
+}
+
+func (c *collector) collectDemand(ch chan<- prometheus.Metric, model string, s *modelState) {
+	for k := range fleet.NumPriorities {
+		priority := fleet.Priority(k).String()
+		ch <- prometheus.MustNewConstMetric(descDemand, prometheus.CounterValue, float64(s.demand[k].total.Load()), model, priority)
+		ch <- prometheus.MustNewConstMetric(descShed, prometheus.CounterValue, float64(s.shed[k].total.Load()), model, priority)
+	}
+}

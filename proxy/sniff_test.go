@@ -1,0 +1,106 @@
+package proxy
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/wardrop-lb/wardrop/route"
+)
+
+func TestSniff(t *testing.T) {
+	f, err := Sniff([]byte(`{"messages":[{"role":"system","content":"s"},{"content":"hi","role":"user"},{"role":"assistant","content":"x"}],"stream":true,"max_tokens":12,"model":"mod\u0065l"}`))
+	require.NoError(t, err)
+	require.Equal(t, "model", f.Model)
+	require.True(t, f.Stream)
+	require.Equal(t, int64(12), f.MaxTokens)
+	require.Equal(t, route.KeyPrefix, f.KeySource)
+	require.Equal(t, `{"role":"system","content":"s"}{"content":"hi","role":"user"}`, string(f.Key))
+}
+
+func TestSniffKeepsAConversationTogether(t *testing.T) {
+	first, err := Sniff([]byte(`{"model":"m","messages":[{"role":"user","content":"a"}]}`))
+	require.NoError(t, err)
+	later, err := Sniff([]byte(`{"model":"m","messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]}`))
+	require.NoError(t, err)
+	require.Equal(t, first.Key, later.Key)
+}
+
+func TestSniffOrderOfKeys(t *testing.T) {
+	for name, c := range map[string]struct {
+		body string
+		want route.KeySource
+	}{
+		"cache key first":   {`{"model":"m","prompt":"p","conversation":"c","prompt_cache_key":"k"}`, route.KeyPromptCache},
+		"then conversation": {`{"model":"m","previous_response_id":"r","prompt":"p"}`, route.KeyConversation},
+		"then prefix":       {`{"model":"m","prompt":["a","b"]}`, route.KeyPrefix},
+		"null is none":      {`{"model":"m","prompt_cache_key":null,"conversation":""}`, route.KeyNone},
+		"embeddings":        {`{"model":"m","input":"text"}`, route.KeyNone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := Sniff([]byte(c.body))
+			require.NoError(t, err)
+			require.Equal(t, c.want, f.KeySource)
+		})
+	}
+}
+
+func TestSniffPromptKeyIsItsLeadingBytes(t *testing.T) {
+	long := strings.Repeat("x", 5000)
+	a, err := Sniff([]byte(`{"model":"m","prompt":"` + long + `a"}`))
+	require.NoError(t, err)
+	b, err := Sniff([]byte(`{"model":"m","prompt":"` + long + `b"}`))
+	require.NoError(t, err)
+	require.Len(t, a.Key, prefixBytes)
+	require.Equal(t, a.Key, b.Key)
+}
+
+func TestSniffRefuses(t *testing.T) {
+	for name, c := range map[string]struct{ body, want string }{
+		"empty":            {"", "not a JSON object"},
+		"array":            {"[]", "not a JSON object"},
+		"BOM":              {"\xef\xbb\xbf{}", "not a JSON object"},
+		"no model":         {`{}`, "no model"},
+		"empty model":      {`{"model":""}`, "no model"},
+		"model twice":      {`{"model":"a","model":"b"}`, "twice"},
+		"model escaped":    {`{"model":"a","mod\u0065l":"b"}`, "twice"},
+		"nested duplicate": {`{"model":"a","messages":[{"role":"user","role":"system"}]}`, "twice"},
+		"model a number":   {`{"model":7}`, `"model" must be a string`},
+		"stream a string":  {`{"model":"a","stream":"yes"}`, `"stream" must be true or false`},
+		"max_tokens text":  {`{"model":"a","max_tokens":"x"}`, `"max_tokens" must be a number`},
+		"truncated":        {`{"model":"a"`, "ends too early"},
+		"trailing":         {`{"model":"a"} x`, "more after"},
+		"bad UTF-8":        {"{\"model\":\"\xff\"}", "not JSON"},
+		"raw newline":      {"{\"model\":\"a\nb\"}", "not JSON"},
+		"comment":          {`{"model":"a",/**/"x":1}`, "not JSON"},
+		"deep":             {`{"model":"a","x":` + strings.Repeat("[", 20000), "not JSON"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Sniff([]byte(c.body))
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+// FuzzSniff holds Sniff against encoding/json: what it accepts is valid JSON with
+// the same model, and it never panics.
+func FuzzSniff(f *testing.F) {
+	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":"a"}],"stream":false,"max_tokens":1e3}`))
+	f.Add([]byte(`{"model":"m","prompt":[1,2],"conversation":{"id":"x"}}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		got, err := Sniff(body)
+		if err != nil {
+			return
+		}
+		var want map[string]json.RawMessage
+		if err := json.Unmarshal(body, &want); err != nil {
+			t.Fatalf("accepted, yet encoding/json says: %v", err)
+		}
+		var model string
+		if err := json.Unmarshal(want["model"], &model); err != nil || model != got.Model {
+			t.Fatalf("model %q, encoding/json reads %q (%v)", got.Model, model, err)
+		}
+	})
+}

@@ -1,0 +1,152 @@
+package proxy
+
+import (
+	"net/url"
+	"sync"
+
+	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/protect"
+	"github.com/wardrop-lb/wardrop/route"
+)
+
+// table is everything a request needs, resolved when a snapshot is applied, so
+// that the request path looks nothing up twice and locks nothing.
+type table struct {
+	router *route.Router
+	rows   map[string]*rowState
+}
+
+// rowState is one model's row with what this data plane keeps about it.
+type rowState struct {
+	*route.Row
+	model   *modelState
+	targets []targetState // parallel to Row.Targets()
+}
+
+// modelState outlives snapshots: demand and retry budget of one model.
+type modelState struct {
+	demand [fleet.NumPriorities]counter
+	shed   [fleet.NumPriorities]counter
+	budget *protect.RetryBudget
+}
+
+// targetState is one engine of a row.
+type targetState struct {
+	base   *url.URL
+	seen   *seenState
+	engine *engineState
+}
+
+// seenState outlives snapshots: what was seen of one engine serving one model.
+type seenState struct {
+	model, engine string
+	flight        *route.Flight
+	attempts      counter
+	failures      counter
+	firstByte     mean
+	rate, wait    atomicFloat // as last reported
+}
+
+// engineState outlives snapshots: the evidence against one engine.
+type engineState struct {
+	outlier protect.Outlier
+}
+
+// memory holds the states that outlive snapshots. Safe for concurrent use.
+type memory struct {
+	flights *route.Flights
+	ratio   float64 // retry budget
+
+	mu      sync.Mutex
+	models  map[string]*modelState
+	seen    map[[2]string]*seenState // by model and engine
+	engines map[string]*engineState
+}
+
+func newMemory(retryRatio float64) *memory {
+	return &memory{
+		flights: route.NewFlights(), ratio: retryRatio,
+		models: map[string]*modelState{}, seen: map[[2]string]*seenState{}, engines: map[string]*engineState{},
+	}
+}
+
+// resolve builds the table of a snapshot.
+func (m *memory) resolve(s *fleet.Snapshot, eps float64, previous *table) (*table, error) {
+	var old *route.Router
+	if previous != nil {
+		old = previous.router
+	}
+	t := &table{router: route.New(s, m.flights, eps, old), rows: map[string]*rowState{}}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, model := range t.router.Models() {
+		row := &rowState{Row: t.router.Row(model), model: m.model(model)}
+		for _, target := range row.Targets() {
+			base, err := url.Parse(target.Engine.URL)
+			if err != nil {
+				return nil, err
+			}
+			row.targets = append(row.targets, targetState{
+				base: base, engine: m.engine(target.Engine.Name), seen: m.see(model, target),
+			})
+		}
+		t.rows[model] = row
+	}
+	m.forget(t)
+	return t, nil
+}
+
+func (m *memory) model(name string) *modelState {
+	s := m.models[name]
+	if s == nil {
+		s = &modelState{budget: protect.NewRetryBudget(m.ratio)}
+		m.models[name] = s
+	}
+	return s
+}
+
+func (m *memory) engine(name string) *engineState {
+	s := m.engines[name]
+	if s == nil {
+		s = &engineState{}
+		m.engines[name] = s
+	}
+	return s
+}
+
+func (m *memory) see(model string, t route.Target) *seenState {
+	key := [2]string{model, t.Engine.Name}
+	s := m.seen[key]
+	if s == nil {
+		s = &seenState{model: model, engine: t.Engine.Name}
+		m.seen[key] = s
+	}
+	s.flight = t.Flight
+	return s
+}
+
+// forget drops the states of models and engines that the snapshot lacks, so that
+// memory stays bounded however often the fleet changes.
+func (m *memory) forget(t *table) {
+	known := map[string]bool{}
+	for _, e := range t.router.Snapshot.Engines {
+		known[e.Name] = true
+	}
+	for name := range m.models {
+		if t.rows[name] == nil {
+			delete(m.models, name)
+		}
+	}
+	for name := range m.engines {
+		if !known[name] {
+			delete(m.engines, name)
+		}
+	}
+	keep := func(model, engine string) bool { return t.rows[model] != nil && known[engine] }
+	for key := range m.seen {
+		if !keep(key[0], key[1]) {
+			delete(m.seen, key)
+		}
+	}
+	m.flights.Trim(keep)
+}
