@@ -1,11 +1,11 @@
 package testengine
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
@@ -47,18 +47,22 @@ func (m *metrics) finish(reason string) {
 // exports with: sorted labels, floats everywhere, a _created gauge after every
 // counter and histogram.
 type page struct {
-	strings.Builder
+	bytes.Buffer
 	labels  string
 	created float64
 }
 
+func (p *page) printf(format string, args ...any) {
+	_, _ = fmt.Fprintf(&p.Buffer, format, args...) // a buffer takes everything
+}
+
 func (p *page) header(name, kind, help string) {
-	fmt.Fprintf(p, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+	p.printf("# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 
 // sample writes one line; extra labels sort after engine and before model_name.
 func (p *page) sample(name, extra string, value float64) {
-	fmt.Fprintf(p, "%s{engine=\"0\",%s%s} %s\n", name, extra, p.labels, python(value))
+	p.printf("%s{engine=\"0\",%s%s} %s\n", name, extra, p.labels, python(value))
 }
 
 func (p *page) gauge(name, help string, value float64) {
@@ -91,12 +95,12 @@ func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 		created: float64(s.epoch.UnixMicro()) / 1e6,
 	}
 	p.header("process_start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.")
-	fmt.Fprintf(p, "process_start_time_seconds %s\n", python(p.created))
+	p.printf("process_start_time_seconds %s\n", python(p.created))
 	p.gauge("vllm:num_requests_running", "Number of requests in model execution batches.", float64(g.Running))
 	p.gauge("vllm:num_requests_waiting", "Number of requests waiting to be processed.", float64(g.Waiting))
 	p.header("vllm:num_requests_waiting_by_reason", "gauge", "Number of requests waiting to be processed, by reason.")
-	fmt.Fprintf(p, "vllm:num_requests_waiting_by_reason{engine=\"0\",%s,reason=\"capacity\"} %s\n", p.labels, python(float64(g.Waiting)))
-	fmt.Fprintf(p, "vllm:num_requests_waiting_by_reason{engine=\"0\",%s,reason=\"deferred\"} 0.0\n", p.labels)
+	p.printf("vllm:num_requests_waiting_by_reason{engine=\"0\",%s,reason=\"capacity\"} %s\n", p.labels, python(float64(g.Waiting)))
+	p.printf("vllm:num_requests_waiting_by_reason{engine=\"0\",%s,reason=\"deferred\"} 0.0\n", p.labels)
 	p.gauge("vllm:kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", g.KVUsage)
 	p.counter("vllm:num_preemptions", "Cumulative number of preemption from the engine.", g.Preemptions)
 	p.counter("vllm:prompt_tokens", "Number of prefill tokens processed.", g.PromptTokens)
@@ -105,13 +109,13 @@ func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 	s.metrics.write(p)
 
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = w.Write([]byte(p.String()))
+	_, _ = w.Write(p.Bytes())
 }
 
 func (s *Server) cacheConfig(p *page) {
 	c := s.config.Params
 	p.header("vllm:cache_config_info", "gauge", "Information of the LLMEngine CacheConfig")
-	fmt.Fprintf(p, "vllm:cache_config_info{block_size=\"%d\",cache_dtype=\"auto\",enable_prefix_caching=\"False\",engine=\"0\","+
+	p.printf("vllm:cache_config_info{block_size=\"%d\",cache_dtype=\"auto\",enable_prefix_caching=\"False\",engine=\"0\","+
 		"kv_cache_size_tokens=\"%d\",num_gpu_blocks=\"%d\"} 1.0\n", c.BlockSize, c.MaxTokens(), c.Blocks)
 }
 
