@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
 	"syscall"
@@ -48,6 +49,10 @@ func ask(t *testing.T, base string, from, n int) (failed []error) {
 		got, err := c.Chat.Completions.New(t.Context(), question(fmt.Sprintf("Say the number %d.", i), 4),
 			option.WithHeader("x-session-id", fmt.Sprint("session ", i)))
 		if err != nil {
+			var refused *openai.Error
+			if errors.As(err, &refused) {
+				err = fmt.Errorf("%w: %s", err, refused.RawJSON())
+			}
 			failed = append(failed, fmt.Errorf("request %d: %w", i, err))
 			continue
 		}

@@ -3,6 +3,7 @@ package integration
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -149,6 +150,20 @@ func status(url string) int {
 	return resp.StatusCode
 }
 
+// get gives the body of a page, "" while there is none.
+func get(url string) string {
+	resp, err := http.Get(url)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		return ""
+	}
+	return string(b)
+}
+
 // llama is one llama-server with two slots.
 type llama struct {
 	*process
@@ -174,13 +189,7 @@ func (l *llama) url() string { return "http://" + l.addr }
 // metric reads one series of the engine.
 func (l *llama) metric(name string) float64 {
 	l.t.Helper()
-	resp, err := http.Get(l.url() + "/metrics")
-	require.NoError(l.t, err)
-	defer func() { _ = resp.Body.Close() }()
-	var page bytes.Buffer
-	_, err = page.ReadFrom(resp.Body)
-	require.NoError(l.t, err)
-	for line := range strings.Lines(page.String()) {
+	for line := range strings.Lines(get(l.url() + "/metrics")) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
 			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
 			require.NoError(l.t, err)
@@ -206,7 +215,7 @@ func startWardrop(t *testing.T, engines ...*llama) string {
 	fmt.Fprintf(&c, "clusters:\n  - {name: here, region: local, listen: %q, distances: {local: 1ms}}\nengines:\n", listen)
 	for i, e := range engines {
 		fmt.Fprintf(&c, "  - {name: llama-%d, region: local, url: %q, kind: llamacpp, models: [%s], "+
-			"profile: {t0: 300ms, u_max: 6, batch: 2}}\n", i, e.url(), model)
+			"profile: {t0: 100ms, u_max: 50, batch: 2}}\n", i, e.url(), model)
 	}
 	fmt.Fprintf(&c, "demand:\n  - {cluster: here, model: %s, rate: 2}\n", model)
 	file := filepath.Join(dir, "wardrop.yaml")
@@ -214,6 +223,6 @@ func startWardrop(t *testing.T, engines ...*llama) string {
 
 	p := run(t, path, "up", "-c", file)
 	base := "http://" + listen + "/v1"
-	p.until("the data plane lists the model", func() bool { return status(base+"/models") == 200 })
+	p.until("the data plane lists the model", func() bool { return strings.Contains(get(base+"/models"), model) })
 	return base
 }
