@@ -30,19 +30,25 @@ func BenchmarkSolve(b *testing.B) {
 	}
 }
 
+// BenchmarkResolve solves again after demand has moved by five per cent.
 func BenchmarkResolve(b *testing.B) {
-	s := shape{clusters: 50, engines: 2000, models: 10, regions: 12, seed: 1, util: 0.8}
-	for _, name := range []string{"each", "kinds"} {
-		s.kinds = name == "kinds"
-		v := s.view()
-		last := solve(b, policy.DefaultProblem(), v, nil)
-		w := drifted(v, 0.05, 1)
-		b.Run(name, func(b *testing.B) {
-			policy := optimal.New(optimal.Options{})
-			for b.Loop() {
-				_, err := policy.Plan(w, last)
-				require.NoError(b, err)
-			}
-		})
+	for _, s := range []shape{
+		{clusters: 10, engines: 100, models: 1, regions: 6},
+		{clusters: 50, engines: 2000, models: 10, regions: 12},
+		{clusters: 100, engines: 10000, models: 20, regions: 24},
+	} {
+		for _, name := range []string{"each", "kinds"} {
+			s.kinds, s.seed, s.util = name == "kinds", 1, 0.8
+			b.Run(fmt.Sprintf("%dx%dx%d/%s", s.clusters, s.engines, s.models, name), func(b *testing.B) {
+				v := s.view()
+				last := solve(b, policy.DefaultProblem(), v, nil)
+				w := drifted(v, 0.05, 1)
+				policy := optimal.New(optimal.Options{})
+				for b.Loop() {
+					_, err := policy.Plan(w, last)
+					require.NoError(b, err)
+				}
+			})
+		}
 	}
 }

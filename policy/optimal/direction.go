@@ -8,8 +8,15 @@ func (s *interior) assemble() {
 	for k := range s.member {
 		s.assembleClass(k)
 	}
-	for r := range s.row {
-		s.assembleRow(r)
+	for from := 0; from < len(s.row); {
+		// Rows of one model share their groups and are added together.
+		n := 0
+		for n < block && from+n < len(s.row) && s.first[from+n] == s.first[from] {
+			s.assembleRow(from+n, &s.spreads[n])
+			n++
+		}
+		s.matrix.addPairs(int(s.first[from]), s.spreads[:n])
+		from += n
 	}
 }
 
@@ -41,33 +48,30 @@ func (s *interior) assembleClass(k int) {
 	}
 }
 
-func (s *interior) assembleRow(r int) {
-	first, from, to := int(s.first[r]), s.arcStart[r], s.arcStart[r+1]
-	slots := s.slots[:s.width[r]]
-	clear(slots)
-	sum, shed, top := 0.0, 0.0, from
-	for a := from; a < to; a++ {
+func (s *interior) assembleRow(r int, to *spread) {
+	first, from, end := s.first[r], s.arcStart[r], s.arcStart[r+1]
+	to.theta = to.theta[:s.width[r]]
+	clear(to.theta)
+	to.sum, to.shed = 0, 0
+	top := from
+	for a := from; a < end; a++ {
 		t := s.dual[a] / s.primal[a]
 		if b := s.boundOf[a]; b >= 0 {
 			t += s.dual[b] / s.primal[b]
 		}
 		t = 1 / t
 		s.theta[a] = t
-		sum += t
+		to.sum += t
 		if t > s.theta[top] {
 			top = a
 		}
 		if g := s.group[a]; g >= 0 {
-			slots[int(g)-first] += t
+			to.theta[g-first] += t
 		} else {
-			shed += t
+			to.shed += t
 		}
 	}
-	s.rowTheta[r], s.rowTop[r] = sum, top
-	for j, t := range slots {
-		s.matrix.excess[first+j] += t * shed / sum
-		axpy(s.matrix.row(first + j)[:len(slots)-j-1], slots[j+1:], t/sum)
-	}
+	s.rowTheta[r], s.rowTop[r] = to.sum, top
 }
 
 // direction solves for the step that adds want to the pairs' products and

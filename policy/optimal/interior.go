@@ -34,12 +34,12 @@ type interior struct {
 	savedPrices             []float64
 	bestPrice               []float64 // by row
 
-	load, slope, bend []float64 // by class
-	rowTheta          []float64 // by row: sum of theta
-	classTheta        []float64 // by class: sum of theta
-	stiff             []float64 // by class: 1/(1+H classTheta), H the bend of cost and cap
-	rowTop, classTop  []int32   // the arc or link with the greatest theta
-	slots             []float64 // scratch of assemble
+	load, slope, bend []float64     // by class
+	rowTheta          []float64     // by row: sum of theta
+	classTheta        []float64     // by class: sum of theta
+	stiff             []float64     // by class: 1/(1+H classTheta), H the bend of cost and cap
+	rowTop, classTop  []int32       // the arc or link with the greatest theta
+	spreads           [block]spread // scratch of assemble
 	matrix            mMatrix
 
 	iterations int
@@ -97,11 +97,13 @@ func newInterior(n *network) *interior {
 		{&s.savedPrices, rows + n.groups}, {&s.bestPrice, rows},
 		{&s.load, classes}, {&s.slope, classes}, {&s.bend, classes},
 		{&s.classTheta, classes}, {&s.stiff, classes},
-		{&s.slots, width},
 	} {
 		*x.at = make([]float64, x.n)
 	}
 	s.matrix = newMMatrix(n.groups)
+	for i := range s.spreads {
+		s.spreads[i].theta = make([]float64, width)
+	}
 	s.rowTop, s.classTop = make([]int32, rows), make([]int32, classes)
 	return s
 }

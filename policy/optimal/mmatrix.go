@@ -29,25 +29,86 @@ func (m *mMatrix) clear() {
 // row is the part of row i to the right of the diagonal.
 func (m *mMatrix) row(i int) []float64 { return m.off[i*m.n+i+1 : (i+1)*m.n] }
 
+// block is how many rows one pass over the matrix takes in: memory, not
+// arithmetic, is what a large matrix costs.
+const block = 4
+
 // factor eliminates in place: L D L' with unit lower triangular L.
 func (m *mMatrix) factor() {
-	for k := range m.n {
-		row := m.row(k)
-		d := m.excess[k]
-		for _, x := range row {
-			d += x
+	for from := 0; from < m.n; from += block {
+		to := min(from+block, m.n)
+		for k := from; k < to; k++ {
+			m.pivot(k, to)
 		}
-		m.diagonal[k] = d
-		if d <= 0 {
-			continue // nothing holds this price, and nothing depends on it
-		}
-		for i, x := range row {
-			if x == 0 {
-				continue
+		for i := to; i < m.n; i++ {
+			var a [block][]float64
+			var f [block]float64
+			for k := from; k < to; k++ {
+				row := m.row(k)[i-k-1:]
+				a[k-from] = row[1:]
+				if d := m.diagonal[k]; d > 0 {
+					f[k-from] = row[0] / d
+				}
+				m.excess[i] += f[k-from] * m.excess[k]
 			}
-			axpy(m.row(k+1+i), row[i+1:], x/d)
-			m.excess[k+1+i] += x / d * m.excess[k]
+			addBlock(m.row(i), to-from, &a, &f)
 		}
+	}
+}
+
+// pivot eliminates unknown k from the rows between it and to.
+func (m *mMatrix) pivot(k, to int) {
+	row := m.row(k)
+	d := m.excess[k]
+	for _, x := range row {
+		d += x
+	}
+	m.diagonal[k] = d
+	if d <= 0 {
+		return // nothing holds this price, and nothing depends on it
+	}
+	for i := k + 1; i < to; i++ {
+		x := row[i-k-1] / d
+		axpy(m.row(i), row[i-k:], x)
+		m.excess[i] += x * m.excess[k]
+	}
+}
+
+// addPairs adds what rows contribute that split their flow between the groups
+// first, first+1, ...: for each, theta of every group and of refusals, and the
+// sum of them all.
+func (m *mMatrix) addPairs(first int, rows []spread) {
+	n := len(rows[0].theta)
+	for j := range n {
+		var a [block][]float64
+		var f [block]float64
+		for k := range rows {
+			f[k] = rows[k].theta[j] / rows[k].sum
+			a[k] = rows[k].theta[j+1:]
+			m.excess[first+j] += f[k] * rows[k].shed
+		}
+		addBlock(m.row(first + j)[:n-j-1], len(rows), &a, &f)
+	}
+}
+
+// spread is how much flow a change of price moves, by where it goes.
+type spread struct {
+	theta     []float64
+	shed, sum float64
+}
+
+// addBlock adds f[k] times a[k] to x for the first n of them.
+func addBlock(x []float64, n int, a *[block][]float64, f *[block]float64) {
+	if n < block {
+		for k := range n {
+			axpy(x, a[k], f[k])
+		}
+		return
+	}
+	a0, a1, a2, a3 := a[0][:len(x)], a[1][:len(x)], a[2][:len(x)], a[3][:len(x)]
+	f0, f1, f2, f3 := f[0], f[1], f[2], f[3]
+	for i := range x {
+		x[i] += (f0*a0[i] + f1*a1[i]) + (f2*a2[i] + f3*a3[i])
 	}
 }
 

@@ -53,7 +53,7 @@ func perturbed(v *fleet.View, seed uint64) *fleet.View {
 }
 
 // requireExplained checks that the used arcs of each row cost the same; arcs
-// with less than a hundred-thousandth of the demand do not count as used.
+// with less than a ten-thousandth of the demand do not count as used.
 func requireExplained(t require.TestingT, v *fleet.View, plan *fleet.Plan) {
 	admitted := map[[2]string]float64{}
 	for _, d := range v.Demands {
@@ -66,7 +66,7 @@ func requireExplained(t require.TestingT, v *fleet.View, plan *fleet.Plan) {
 		row := &plan.Rows[i]
 		low, high := math.Inf(1), math.Inf(-1)
 		for _, a := range row.Arcs {
-			if a.Weight*admitted[[2]string{row.Cluster, row.Model}] > 1e-5*row.Rate {
+			if a.Weight*admitted[[2]string{row.Cluster, row.Model}] > 1e-4*row.Rate {
 				total := plan.Terms(a).Total
 				low, high = min(low, total), max(high, total)
 			}
