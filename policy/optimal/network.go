@@ -113,9 +113,6 @@ type builder struct {
 // build makes a component's network; nil when nothing is asked of it.
 func build(t *table.Table, p *policy.Problem, last *table.Last, c *component) *network {
 	b := &builder{network: &network{}, t: t, p: p, last: last, c: c}
-	if p.Lambda == 0 {
-		b.last = nil
-	}
 	b.addClasses()
 	b.addRows(b.addGroups())
 	if len(b.row) == 0 {

@@ -91,30 +91,60 @@ func (p *Policy) Plan(view *fleet.View, last *fleet.Plan) (*fleet.Plan, error) {
 	return nil, fmt.Errorf("optimal: %w", failed)
 }
 
-// solve runs every component with demand and collects the answers in order.
+// solve answers every component with demand, and collects the answers in order.
 func (p *Policy) solve(r *result) error {
 	all := components(r.t, &p.problem)
-	r.parts = len(all)
-	for i := range all {
-		for _, e := range all[i].engines {
-			r.part[e] = int32(i)
-		}
-	}
 	done := make([]*interior, len(all))
+	stays := make([]*stayer, len(all))
 	errs := make([]error, len(all))
 	p.run(len(all), func(i int) {
-		if n := build(r.t, &p.problem, r.last, &all[i]); n != nil {
-			done[i] = newInterior(n)
-			errs[i] = done[i].run()
-		}
+		done[i], stays[i], errs[i] = p.solveComponent(r, &all[i])
 	})
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for _, s := range done {
+	for i, s := range done {
 		if s != nil {
 			r.take(s)
 		}
+		if stays[i] != nil {
+			stays[i].take()
+		}
 	}
 	return nil
+}
+
+// solveComponent reads r and changes nothing in it. Where the last weights are
+// still good it returns them, with the solution that showed it if one was
+// needed; else the solution.
+func (p *Policy) solveComponent(r *result, c *component) (*interior, *stayer, error) {
+	if r.last == nil || p.problem.Lambda == 0 {
+		s, err := solveNetwork(r, nil, c)
+		return s, nil, err
+	}
+	stay := newStayer(r, c)
+	if stay != nil {
+		if stay.goodByOwnPrices() {
+			return nil, stay, nil
+		}
+		// Without churn the network is smaller and bounds the cost from below.
+		s, err := solveNetwork(r, nil, c)
+		if err == nil && s != nil && stay.goodBySolution(s) {
+			return s, stay, nil
+		}
+	}
+	s, err := solveNetwork(r, r.last, c)
+	if err == nil && s != nil && stay != nil && stay.goodBySolution(s) {
+		return s, stay, nil
+	}
+	return s, nil, err
+}
+
+func solveNetwork(r *result, last *table.Last, c *component) (*interior, error) {
+	n := build(r.t, r.p, last, c)
+	if n == nil {
+		return nil, nil
+	}
+	s := newInterior(n)
+	return s, s.run()
 }

@@ -19,8 +19,6 @@ type result struct {
 	solved []bool                         // by row: weight is set
 	price  []float64                      // by row: seconds of one more request
 	engine []fleet.EngineLoad             // by engine: the terms, without loads
-	part   []int32                        // by engine: its component
-	parts  int                            // number of components
 }
 
 // trifle is the fraction of a row below which a flow is the solver's rounding.
@@ -35,7 +33,6 @@ func newResult(t *table.Table, p *policy.Problem, last *table.Last) *result {
 		solved: make([]bool, len(t.Rate)),
 		price:  make([]float64, len(t.Rate)),
 		engine: make([]fleet.EngineLoad, len(t.Engines)),
-		part:   make([]int32, len(t.Engines)),
 	}
 	for i := range r.engine {
 		r.engine[i].Latency = t.Curve[i].Latency(0)

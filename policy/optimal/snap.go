@@ -20,15 +20,18 @@ const (
 	raw
 )
 
+// much is how much more than its row, relatively, an arc may cost and be used:
+// the totals of used arcs are to agree within twice that.
+const much = 5e-4
+
 // snapper turns a result's weights into those of a plan.
 type snapper struct {
 	*result
 	plan  *fleet.Plan
 	index []int32
 
-	neat    []float64 // by arc: the candidate
-	load    []float64 // by engine, requests/s
-	settled []bool    // by component: all rows keep their last weights
+	neat []float64 // by arc: the candidate
+	load []float64 // by engine, requests/s
 }
 
 // snap sets the weights of all solved rows. Each row is as neat as the level
@@ -43,18 +46,9 @@ func (s *snapper) snap(level neatness) {
 	if level == raw {
 		return
 	}
-	s.settled = make([]bool, s.parts)
-	if level == neat && s.last != nil {
-		s.settle()
-	}
 	accepted := make([]bool, len(s.index))
 	s.eachSolved(func(at int, row *fleet.Row, from int) {
-		if s.isSettled(row) {
-			accepted[at] = true
-			copy(s.neat[from:], s.last.Weight[from:from+len(row.Arcs)])
-		} else {
-			accepted[at] = s.candidate(at, row, from, level)
-		}
+		accepted[at] = s.candidate(at, row, from, level)
 	})
 	if s.allAtOnce(accepted) {
 		return
@@ -101,7 +95,6 @@ func (s *snapper) refuse(at int, row *fleet.Row, from int) {
 // dear says whether an arc costs so much more than the row pays that flow on it
 // can only be a trace of the interior method.
 func (s *snapper) dear(row *fleet.Row, j int, before []float64, price float64) bool {
-	const much = 5e-4 // relative: the totals of used arcs are to agree within twice that
 	b := 0.0
 	if before != nil {
 		b = before[j]
