@@ -43,16 +43,24 @@ func (p *DataPlane) forward(q *request) {
 			return
 		}
 		p.judge(q, &a)
-		if a.outcome != protect.Unreachable {
-			retries++
-		}
-		if i+1 == q.pick.Len() || retries > maxRetries || !q.row.model.budget.Spend(q.row.Utilisation) {
+		if i+1 == q.pick.Len() || !p.mayRetry(q, &a, &retries) {
 			p.fail(q, &a)
 			return
 		}
 		a.close()
 		p.metrics.retries.WithLabelValues(outcomeNames[a.outcome]).Inc()
 	}
+}
+
+// mayRetry decides whether a failed attempt is followed by another. One that
+// reached no engine adds work to none, so it needs no budget: the pick's length
+// bounds it.
+func (p *DataPlane) mayRetry(q *request, a *attempt, retries *int) bool {
+	if a.outcome == protect.Unreachable {
+		return true
+	}
+	*retries++
+	return *retries <= maxRetries && q.row.model.budget.Spend(q.row.Utilisation)
 }
 
 // attempt is one try at one engine.

@@ -97,8 +97,7 @@ func (p *DataPlane) admit(q *request) *refusal {
 	}
 	t := p.table.Load()
 	if t == nil {
-		return refuse(http.StatusServiceUnavailable, "server_error", "no_snapshot",
-			"this data plane has no routing weights yet: it waits for the control plane")
+		return noSnapshot()
 	}
 	q.row = t.rows[fields.Model]
 	if q.row == nil {
@@ -116,6 +115,11 @@ func (p *DataPlane) admit(q *request) *refusal {
 	q.work = expectedWork(q.body.buf.Len(), fields.MaxTokens)
 	q.pick = q.row.Pick(keyHash(q.r, &fields), q.work, q.arrived.UnixNano())
 	return nil
+}
+
+func noSnapshot() *refusal {
+	return refuse(http.StatusServiceUnavailable, "server_error", "no_snapshot",
+		"this data plane has no routing weights yet: it waits for the control plane")
 }
 
 // expectedWork is a request's work in tokens.
@@ -152,11 +156,14 @@ func (p *DataPlane) serveModels(w http.ResponseWriter, _ *http.Request) {
 		Created int64  `json:"created"`
 		OwnedBy string `json:"owned_by"`
 	}
+	t := p.table.Load()
+	if t == nil {
+		p.refuse(w, noSnapshot())
+		return
+	}
 	models := []model{}
-	if t := p.table.Load(); t != nil {
-		for _, name := range t.router.Models() {
-			models = append(models, model{name, "model", p.started.Unix(), "wardrop"})
-		}
+	for _, name := range t.router.Models() {
+		models = append(models, model{name, "model", p.started.Unix(), "wardrop"})
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"object": "list", "data": models})

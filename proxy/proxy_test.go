@@ -1,0 +1,596 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+
+	"github.com/wardrop-lb/wardrop/config"
+	"github.com/wardrop-lb/wardrop/fleet"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// noControl is a control plane that is away.
+type noControl struct{}
+
+func (noControl) Invoke(context.Context, string, any, any, ...grpc.CallOption) error {
+	return errors.New("away")
+}
+
+func (noControl) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, errors.New("away")
+}
+
+// harness is a data plane on a real socket in front of engines made by the test.
+type harness struct {
+	t       *testing.T
+	plane   *DataPlane
+	url     string
+	client  *http.Client
+	engines []*httptest.Server
+}
+
+func newPlane(t *testing.T, settings config.Proxy) *DataPlane {
+	t.Helper()
+	if settings.MaxBody == 0 {
+		settings.MaxBody = 1 << 20
+	}
+	if settings.Bound == 0 {
+		settings.Bound = 0.5
+	}
+	p, err := New(Options{
+		Cluster: "c", Proxy: settings, Control: noControl{}, Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	t.Cleanup(p.transport.CloseIdleConnections)
+	return p
+}
+
+func newHarness(t *testing.T, engines ...http.HandlerFunc) *harness {
+	t.Helper()
+	return newHarnessWith(t, config.Proxy{RetryBudget: 0.2}, engines...)
+}
+
+func newHarnessWith(t *testing.T, settings config.Proxy, engines ...http.HandlerFunc) *harness {
+	t.Helper()
+	h := &harness{t: t, plane: newPlane(t, settings), client: &http.Client{Transport: &http.Transport{DisableCompression: true}}}
+	var urls []string
+	for _, e := range engines {
+		s := httptest.NewServer(e)
+		h.engines = append(h.engines, s)
+		t.Cleanup(s.Close)
+		urls = append(urls, s.URL)
+	}
+	require.NoError(t, h.plane.apply(evenSnapshot(urls...)))
+	front := httptest.NewServer(h.plane.Handler())
+	h.url = front.URL
+	t.Cleanup(front.Close)
+	t.Cleanup(h.client.CloseIdleConnections)
+	return h
+}
+
+// evenSnapshot spreads model "m" evenly over engines e0, e1, ...
+func evenSnapshot(urls ...string) *fleet.Snapshot {
+	s := &fleet.Snapshot{Cluster: "c", Epoch: 1, Version: 1, Time: time.Now(), GoodFor: time.Minute, Rows: []fleet.SnapshotRow{{Model: "m"}}}
+	for i, u := range urls {
+		s.Engines = append(s.Engines, fleet.SnapshotEngine{Name: fmt.Sprint("e", i), URL: u, Capacity: 10})
+		s.Rows[0].Targets = append(s.Rows[0].Targets, fleet.Target{Engine: int32(i), Weight: 1 / float64(len(urls)), Predicted: 1})
+	}
+	return s
+}
+
+func (h *harness) post(body string, header ...string) *http.Response {
+	h.t.Helper()
+	req, err := http.NewRequest(http.MethodPost, h.url+"/v1/chat/completions", strings.NewReader(body))
+	require.NoError(h.t, err)
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := h.client.Do(req)
+	require.NoError(h.t, err)
+	h.t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+func (h *harness) read(resp *http.Response) string {
+	h.t.Helper()
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(h.t, err)
+	return string(b)
+}
+
+// wantError checks an OpenAI-style error.
+func (h *harness) wantError(resp *http.Response, status int, code string) string {
+	h.t.Helper()
+	require.Equal(h.t, status, resp.StatusCode)
+	require.Equal(h.t, "application/json", resp.Header.Get("Content-Type"))
+	var e struct {
+		Error struct{ Message, Type, Code string }
+	}
+	require.NoError(h.t, json.NewDecoder(resp.Body).Decode(&e))
+	require.Equal(h.t, code, e.Error.Code)
+	require.NotEmpty(h.t, e.Error.Message)
+	require.NotEmpty(h.t, e.Error.Type)
+	return e.Error.Message
+}
+
+func answers(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, text)
+	}
+}
+
+const chat = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
+
+// inFlight is the work in flight over all engines.
+func (h *harness) inFlight() (n int64) {
+	for _, s := range h.plane.Stats() {
+		n += s.InFlight
+	}
+	return n
+}
+
+func (h *harness) requireIdle() {
+	h.t.Helper()
+	require.Eventually(h.t, func() bool { return h.inFlight() == 0 }, 5*time.Second, time.Millisecond, "work in flight is released exactly once")
+}
+
+func TestBytesPassUnmodified(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	answer := make([]byte, 100_000)
+	for i := range answer {
+		answer[i] = byte(rng.Uint32())
+	}
+	type seen struct {
+		body   []byte
+		uri    string
+		header http.Header
+	}
+	got := make(chan seen, 1)
+	h := newHarness(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		got <- seen{b, r.RequestURI, r.Header}
+		w.Header().Set("Content-Type", "application/octet-stream")
+		w.Header().Set("Content-Length", fmt.Sprint(len(answer)))
+		w.Header().Add("X-Engine-Says", "a")
+		w.Header().Add("X-Engine-Says", "b")
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = w.Write(answer)
+	})
+	body := "{ \"model\" :\t\"m\",\n \"x\": \"\\u0041\\/\", \"messages\": [ ] , \"n\": 1.50e+01 }\n"
+	req, err := http.NewRequest(http.MethodPost, h.url+"/v1/completions?a=b%2Fc&a=d", strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer secret")
+	req.Header.Set("Connection", "X-Hop")
+	req.Header.Set("X-Hop", "gone")
+	resp, err := h.client.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	s := <-got
+	require.Equal(t, body, string(s.body))
+	require.Equal(t, "/v1/completions?a=b%2Fc&a=d", s.uri)
+	require.Equal(t, "Bearer secret", s.header.Get("Authorization"))
+	require.Empty(t, s.header.Get("X-Hop"), "a header of the connection stays on it")
+	require.Equal(t, "127.0.0.1", s.header.Get("X-Forwarded-For"))
+	require.Equal(t, http.StatusTeapot, resp.StatusCode)
+	require.Equal(t, []string{"a", "b"}, resp.Header.Values("X-Engine-Says"))
+	require.Equal(t, int64(len(answer)), resp.ContentLength)
+	require.True(t, bytes.Equal(answer, []byte(h.read(resp))))
+	require.Equal(t, "e0", resp.Header.Get("X-Wardrop-Engine"))
+	h.requireIdle()
+}
+
+// TestStreamPassesTokenByToken: each token must reach the client before the
+// engine makes the next one.
+func TestStreamPassesTokenByToken(t *testing.T) {
+	step := make(chan struct{})
+	h := newHarness(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := range 5 {
+			fmt.Fprintf(w, "data: {\"token\":%d}\n\n", i)
+			w.(http.Flusher).Flush()
+			<-step
+		}
+		_, _ = io.WriteString(w, "data: [DONE]\n\n")
+	})
+	resp := h.post(`{"model":"m","stream":true}`)
+	r := bufio.NewReader(resp.Body)
+	for i := range 5 {
+		line, err := r.ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprintf("data: {\"token\":%d}\n", i), line)
+		_, _ = r.ReadString('\n')
+		step <- struct{}{}
+	}
+	rest, err := io.ReadAll(r)
+	require.NoError(t, err)
+	require.Equal(t, "data: [DONE]\n\n", string(rest))
+	h.requireIdle()
+}
+
+func TestCancellationReachesTheEngine(t *testing.T) {
+	for name, firstByte := range map[string]bool{"in prefill": false, "in mid-stream": true} {
+		t.Run(name, func(t *testing.T) {
+			arrived, gone := make(chan struct{}), make(chan struct{})
+			h := newHarness(t, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				if firstByte {
+					_, _ = io.WriteString(w, "data: x\n\n")
+					w.(http.Flusher).Flush()
+				}
+				close(arrived)
+				<-r.Context().Done()
+				close(gone)
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url+"/v1/chat/completions", strings.NewReader(chat))
+			require.NoError(t, err)
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if resp, err := h.client.Do(req); err == nil {
+					_, _ = io.Copy(io.Discard, resp.Body)
+					_ = resp.Body.Close()
+				}
+			})
+			<-arrived
+			cancel()
+			select {
+			case <-gone:
+			case <-time.After(5 * time.Second):
+				t.Fatal("the engine was not told")
+			}
+			wg.Wait()
+			h.requireIdle()
+			require.Zero(t, h.plane.Stats()[0].Failed, "a client that leaves says nothing about the engine")
+		})
+	}
+}
+
+// flaky is an engine that fails in one way for as long as it is told to.
+type flaky struct {
+	mode atomic.Value // of string
+	hits atomic.Int64
+}
+
+func (f *flaky) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.hits.Add(1)
+	body, _ := io.ReadAll(r.Body)
+	mode, _ := f.mode.Load().(string)
+	switch mode {
+	case "reset":
+		cut(w)
+	case "headers then reset":
+		w.Header().Set("Content-Length", "10")
+		w.(http.Flusher).Flush()
+		cut(w)
+	case "mid-stream":
+		_, _ = io.WriteString(w, "data: half")
+		w.(http.Flusher).Flush()
+		cut(w)
+	case "":
+		_, _ = w.Write(body)
+	default:
+		var status int
+		_, _ = fmt.Sscan(mode, &status)
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, `{"error":{"message":"from the engine"}}`)
+	}
+}
+
+// cut resets the connection.
+func cut(w http.ResponseWriter) {
+	conn, _, err := w.(http.Hijacker).Hijack()
+	if err == nil {
+		_ = conn.(*net.TCPConn).SetLinger(0)
+		_ = conn.Close()
+	}
+}
+
+// pair is two flaky engines and a key that goes to the first.
+func pair(t *testing.T) (h *harness, first, second *flaky, session string) {
+	return pairWith(t, config.Proxy{RetryBudget: 0.2})
+}
+
+func pairWith(t *testing.T, settings config.Proxy) (h *harness, first, second *flaky, session string) {
+	first, second = &flaky{}, &flaky{}
+	h = newHarnessWith(t, settings, first.ServeHTTP, second.ServeHTTP)
+	for i := 0; ; i++ {
+		session = fmt.Sprint("s", i)
+		resp := h.post(chat, "X-Session-Id", session)
+		h.read(resp)
+		if resp.Header.Get("X-Wardrop-Engine") == "e0" {
+			first.hits.Store(0)
+			second.hits.Store(0)
+			return h, first, second, session
+		}
+	}
+}
+
+func TestRetriesBeforeTheFirstByte(t *testing.T) {
+	for _, mode := range []string{"reset", "headers then reset", "429", "502", "503", "504"} {
+		t.Run(mode, func(t *testing.T) {
+			h, first, second, session := pair(t)
+			first.mode.Store(mode)
+			resp := h.post(chat, "X-Session-Id", session)
+			require.Equal(t, http.StatusOK, resp.StatusCode)
+			require.Equal(t, chat, h.read(resp), "the retry sends the whole body again")
+			require.Equal(t, "e1", resp.Header.Get("X-Wardrop-Engine"))
+			require.Equal(t, int64(1), first.hits.Load())
+			require.Equal(t, int64(1), second.hits.Load())
+			h.requireIdle()
+		})
+	}
+}
+
+func TestClientErrorsAndServerErrorsAreNotRetried(t *testing.T) {
+	for _, mode := range []string{"400", "401", "404", "413", "422", "500"} {
+		t.Run(mode, func(t *testing.T) {
+			h, first, second, session := pair(t)
+			first.mode.Store(mode)
+			resp := h.post(chat, "X-Session-Id", session)
+			require.Equal(t, mode, fmt.Sprint(resp.StatusCode))
+			require.Contains(t, h.read(resp), "from the engine")
+			require.Zero(t, second.hits.Load())
+			h.requireIdle()
+		})
+	}
+}
+
+func TestClientErrorsAreNeutral(t *testing.T) {
+	h, first, _, session := pair(t)
+	first.mode.Store("400")
+	for range 10 {
+		resp := h.post(chat, "X-Session-Id", session)
+		h.read(resp)
+		require.Equal(t, "e0", resp.Header.Get("X-Wardrop-Engine"))
+	}
+	require.Zero(t, h.plane.Stats()[0].Failed)
+}
+
+func TestFailureInMidStreamIsVisibleAndNotRetried(t *testing.T) {
+	h, first, second, session := pair(t)
+	first.mode.Store("mid-stream")
+	resp := h.post(chat, "X-Session-Id", session)
+	got, err := io.ReadAll(resp.Body)
+	require.Error(t, err, "the stream must not seem to end well")
+	require.Equal(t, "data: half", string(got))
+	require.Zero(t, second.hits.Load())
+	h.requireIdle()
+	require.Equal(t, uint64(1), h.plane.Stats()[0].Failed)
+}
+
+func TestOneRetryNotMore(t *testing.T) {
+	h, first, second, session := pair(t)
+	first.mode.Store("503")
+	second.mode.Store("503")
+	resp := h.post(chat, "X-Session-Id", session)
+	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+	require.Contains(t, h.read(resp), "from the engine", "the last engine's own answer reaches the client")
+	require.Equal(t, int64(2), first.hits.Load()+second.hits.Load())
+	h.requireIdle()
+}
+
+func TestNoRetryWithoutBudget(t *testing.T) {
+	h, first, second, session := pairWith(t, config.Proxy{})
+	first.mode.Store("503")
+	resp := h.post(chat, "X-Session-Id", session)
+	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+	require.Zero(t, second.hits.Load())
+}
+
+func TestDeadEngineCostsNoRequestAndNoBudget(t *testing.T) {
+	h, _, second, _ := pairWith(t, config.Proxy{})
+	h.engines[0].CloseClientConnections()
+	h.engines[0].Close()
+	for i := range 200 {
+		resp := h.post(chat, "X-Session-Id", fmt.Sprint(i))
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		h.read(resp)
+	}
+	require.Equal(t, int64(200), second.hits.Load())
+	require.Less(t, h.plane.Stats()[0].Failed, uint64(20), "it is passed over, not tried by every request")
+	h.requireIdle()
+}
+
+func TestAllEnginesDead(t *testing.T) {
+	h := newHarness(t, answers(""), answers(""))
+	for _, e := range h.engines {
+		e.Close()
+	}
+	resp := h.post(chat)
+	require.NotEmpty(t, resp.Header.Get("Retry-After"))
+	require.Contains(t, h.wantError(resp, http.StatusServiceUnavailable, "no_engine"), "refused")
+	h.requireIdle()
+}
+
+func TestSameKeySameEngine(t *testing.T) {
+	h := newHarness(t, answers("a"), answers("b"), answers("c"))
+	for name, header := range map[string][]string{"session": {"X-Session-Id", "s"}, "prefix": nil} {
+		t.Run(name, func(t *testing.T) {
+			engine := ""
+			for range 20 {
+				resp := h.post(chat, header...)
+				h.read(resp)
+				got := resp.Header.Get("X-Wardrop-Engine")
+				require.True(t, engine == "" || engine == got)
+				engine = got
+			}
+		})
+	}
+}
+
+func TestNoKeySpreads(t *testing.T) {
+	h := newHarness(t, answers("a"), answers("b"))
+	seen := map[string]int{}
+	for range 100 {
+		resp := h.post(`{"model":"m","input":"x"}`)
+		h.read(resp)
+		seen[resp.Header.Get("X-Wardrop-Engine")]++
+	}
+	require.Greater(t, seen["e0"], 20)
+	require.Greater(t, seen["e1"], 20)
+}
+
+func TestBadInput(t *testing.T) {
+	h := newHarnessWith(t, config.Proxy{MaxBody: 100}, answers(""))
+	big := `{"model":"m","x":"` + strings.Repeat("x", 200) + `"}`
+	h.wantError(h.post(big), http.StatusRequestEntityTooLarge, "body_too_large")
+
+	chunked, err := http.NewRequest(http.MethodPost, h.url+"/v1/chat/completions", io.MultiReader(strings.NewReader(big)))
+	require.NoError(t, err)
+	resp, err := h.client.Do(chunked)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	h.wantError(resp, http.StatusRequestEntityTooLarge, "body_too_large")
+
+	h.wantError(h.post("hello"), http.StatusBadRequest, "invalid_body")
+	h.wantError(h.post(`{"model":"m","model":"n"}`), http.StatusBadRequest, "invalid_body")
+	h.wantError(h.post(`{"messages":[]}`), http.StatusBadRequest, "invalid_body")
+	h.wantError(h.post(`{"model":"ghost"}`), http.StatusNotFound, "model_not_found")
+	h.wantError(h.post(chat, "X-Priority", "highest"), http.StatusBadRequest, "invalid_priority")
+	require.Equal(t, http.StatusOK, h.post(chat, "X-Priority", "batch").StatusCode)
+
+	resp, err = h.client.Post(h.url+"/v1/audio", "application/json", strings.NewReader(chat))
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	h.wantError(resp, http.StatusNotFound, "unknown_url")
+	resp, err = h.client.Get(h.url + "/v1/embeddings")
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	h.wantError(resp, http.StatusMethodNotAllowed, "method_not_allowed")
+	require.Zero(t, h.plane.Stats()[0].Failed)
+}
+
+func TestNoSnapshotYet(t *testing.T) {
+	front := httptest.NewServer(newPlane(t, config.Proxy{}).Handler())
+	defer front.Close()
+	h := &harness{t: t, url: front.URL, client: front.Client()}
+	h.wantError(h.post(chat), http.StatusServiceUnavailable, "no_snapshot")
+	resp, err := h.client.Get(h.url + "/v1/models")
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	h.wantError(resp, http.StatusServiceUnavailable, "no_snapshot")
+}
+
+func TestShedsWhatThePlanSays(t *testing.T) {
+	h := newHarness(t, answers("x"))
+	s := evenSnapshot(h.engines[0].URL)
+	s.Rows[0].Shed[fleet.Batch] = 0.5
+	require.NoError(t, h.plane.apply(s))
+	shed := 0
+	for range 400 {
+		resp := h.post(chat, "X-Priority", "batch")
+		if resp.StatusCode == http.StatusTooManyRequests {
+			shed++
+			require.NotEmpty(t, resp.Header.Get("Retry-After"))
+			h.wantError(resp, http.StatusTooManyRequests, "shed")
+		}
+		h.read(resp)
+		require.Equal(t, http.StatusOK, h.post(chat, "X-Priority", "critical").StatusCode)
+	}
+	require.InDelta(t, 200, shed, 60)
+	demand := &h.plane.memory.models["m"].demand
+	require.Equal(t, uint64(400), demand[fleet.Batch].total.Load(), "what is shed counts as demand, else shedding hides its cause")
+	for range 20 {
+		a, b := h.post(chat, "X-Priority", "batch", "X-Request-Id", "r1"), h.post(chat, "X-Priority", "batch", "X-Request-Id", "r1")
+		require.Equal(t, a.StatusCode, b.StatusCode, "the same request id draws the same lot")
+	}
+}
+
+func TestModels(t *testing.T) {
+	h := newHarness(t, answers("x"))
+	resp, err := h.client.Get(h.url + "/v1/models")
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	var list struct {
+		Object string
+		Data   []struct{ ID, Object string }
+	}
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&list))
+	require.Equal(t, "list", list.Object)
+	require.Len(t, list.Data, 1)
+	require.Equal(t, "m", list.Data[0].ID)
+	require.Equal(t, "model", list.Data[0].Object)
+}
+
+// TestEarlyAnswersAreNotCut: an engine may answer before it has read the body;
+// a proxy that forwards while reading cuts such answers.
+func TestEarlyAnswersAreNotCut(t *testing.T) {
+	h := newHarness(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"error":"no"}`)
+	})
+	body := `{"model":"m","x":"` + strings.Repeat("x", 500_000) + `"}`
+	for range 50 {
+		resp := h.post(body)
+		require.Equal(t, http.StatusUnauthorized, resp.StatusCode)
+		require.Equal(t, `{"error":"no"}`, h.read(resp))
+	}
+}
+
+func TestFirstByteTimeout(t *testing.T) {
+	release := make(chan struct{})
+	h := newHarnessWith(t, config.Proxy{RetryBudget: 1, FirstByteTimeout: config.Duration(20 * time.Millisecond)},
+		func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			select {
+			case <-release:
+			case <-r.Context().Done():
+			}
+		})
+	defer close(release)
+	h.wantError(h.post(chat), http.StatusBadGateway, "engine_failed")
+	h.requireIdle()
+}
+
+func TestManyAtOnceLeaveNothingBehind(t *testing.T) {
+	h := newHarness(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		switch len(body) % 4 {
+		case 0:
+			cut(w)
+		case 1:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		default:
+			_, _ = w.Write(body)
+		}
+	}, answers("ok"), answers("ok"))
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			for j := range 40 {
+				body := `{"model":"m","x":"` + strings.Repeat("y", (i*j)%50) + `"}`
+				resp, err := h.client.Post(h.url+"/v1/completions", "application/json", strings.NewReader(body))
+				if err == nil {
+					_, _ = io.Copy(io.Discard, resp.Body)
+					_ = resp.Body.Close()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	h.requireIdle()
+	require.Zero(t, h.plane.memory.flights.Get("m", "e0").Requests())
+}
