@@ -30,7 +30,7 @@ func BenchmarkSolve(b *testing.B) {
 	}
 }
 
-// BenchmarkResolve solves again after demand has moved by five per cent.
+// BenchmarkResolve solves again after demand has moved.
 func BenchmarkResolve(b *testing.B) {
 	for _, s := range []shape{
 		{clusters: 10, engines: 100, models: 1, regions: 6},
@@ -39,16 +39,18 @@ func BenchmarkResolve(b *testing.B) {
 	} {
 		for _, name := range []string{"each", "kinds"} {
 			s.kinds, s.seed, s.util = name == "kinds", 1, 0.8
-			b.Run(fmt.Sprintf("%dx%dx%d/%s", s.clusters, s.engines, s.models, name), func(b *testing.B) {
-				v := s.view()
-				last := solve(b, policy.DefaultProblem(), v, nil)
-				w := drifted(v, 0.05, 1)
-				policy := optimal.New(optimal.Options{})
-				for b.Loop() {
-					_, err := policy.Plan(w, last)
-					require.NoError(b, err)
-				}
-			})
+			v := s.view()
+			last := solve(b, policy.DefaultProblem(), v, nil)
+			for _, by := range []float64{0.005, 0.05} {
+				w := drifted(v, by, 1)
+				b.Run(fmt.Sprintf("%dx%dx%d/%s/%v", s.clusters, s.engines, s.models, name, by), func(b *testing.B) {
+					policy := optimal.New(optimal.Options{})
+					for b.Loop() {
+						_, err := policy.Plan(w, last)
+						require.NoError(b, err)
+					}
+				})
+			}
 		}
 	}
 }

@@ -31,3 +31,16 @@ func TestStaysPut(t *testing.T) {
 		}
 	}
 }
+
+// The same holds for any fleet, overloaded ones too, when nothing changes.
+func TestUnchangedInput(t *testing.T) {
+	p := policy.DefaultProblem()
+	for seed := range uint64(200) {
+		v := randomShape(seed).view()
+		first := solve(t, p, v, nil)
+		second := solve(t, p, v, first)
+		third := solve(t, p, v, second)
+		assert.Zero(t, changed(first, second), "seed %d", seed)
+		assert.Zero(t, changed(second, third), "seed %d", seed)
+	}
+}

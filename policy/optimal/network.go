@@ -14,6 +14,10 @@ import (
 // cleaning the solution up afterwards cannot break them.
 const capMargin = 1e-8
 
+// capTolerance is the relative excess over a cap that counts as rounding; the
+// certificate permits twice that.
+const capTolerance = 5e-10
+
 // network is one component as the interior point method sees it. Rows with
 // demand send flow over arcs to groups, or refuse it over shed arcs; groups
 // pass it over links to classes, which are sets of engines alike in everything.

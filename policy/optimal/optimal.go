@@ -79,8 +79,13 @@ func (p *Policy) Plan(view *fleet.View, last *fleet.Plan) (*fleet.Plan, error) {
 	for _, level := range []neatness{neat, priced, raw} {
 		plan := r.plan(level)
 		cert, err := certify.Measure(view, last, plan, p.problem)
-		if err == nil && cert.Gap > p.problem.MaxGap {
-			err = fmt.Errorf("gap %.3g exceeds %.3g", cert.Gap, p.problem.MaxGap)
+		limit := p.problem.MaxGap
+		if level != raw && !r.stayed {
+			// Leave the next plan some room to keep these weights.
+			limit *= 0.5
+		}
+		if err == nil && cert.Gap > limit {
+			err = fmt.Errorf("gap %.3g exceeds %.3g", cert.Gap, limit)
 		}
 		if err == nil {
 			plan.Objective, plan.Bound, plan.Gap = cert.Objective, cert.Bound, cert.Gap
@@ -109,6 +114,7 @@ func (p *Policy) solve(r *result) error {
 		}
 		if stays[i] != nil {
 			stays[i].take()
+			r.stayed = true
 		}
 	}
 	return nil

@@ -19,6 +19,7 @@ type result struct {
 	solved []bool                         // by row: weight is set
 	price  []float64                      // by row: seconds of one more request
 	engine []fleet.EngineLoad             // by engine: the terms, without loads
+	stayed bool                           // some component keeps its last weights, at a price
 }
 
 // trifle is the fraction of a row below which a flow is the solver's rounding.

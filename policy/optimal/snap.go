@@ -130,7 +130,7 @@ func (s *snapper) add(row *fleet.Row, at int, sign float64) {
 }
 
 // over says whether an engine's load breaks its cap.
-func (s *snapper) over(e int32) bool { return s.load[e] > s.t.Cap[e]*(1+5e-10) }
+func (s *snapper) over(e int32) bool { return s.load[e] > s.t.Cap[e]*(1+capTolerance) }
 
 // allAtOnce takes every candidate, if together they break no cap.
 func (s *snapper) allAtOnce(accepted []bool) bool {

@@ -1,10 +1,15 @@
 package optimal
 
-import "math"
+import (
+	"math"
+
+	"github.com/wardrop-lb/wardrop/fleet"
+)
 
 // stayer asks whether a component's last weights are still good at today's
-// demand: whether they fit under the caps, nothing was shed, and moving could
-// save no more than most of the permitted gap. Then nothing moves at all.
+// demand, with the fractions shed as they were: whether they fit under the caps,
+// and moving could save no more than most of the permitted gap. Then nothing
+// moves at all.
 //
 // Keeping weights arc by arc after a solve could not promise that: small
 // changes of some rows are reasons for others to move.
@@ -15,6 +20,7 @@ type stayer struct {
 	slope []float64 // seconds by engine: the load's price and the penalty
 	cost  float64   // seconds per second of the component
 	rows  []stayRow
+	sheds bool
 	terms bool // the terms are those of the load, not a solution's
 }
 
@@ -24,9 +30,14 @@ type stayRow struct {
 	serving []int32
 	from    int // of its arcs
 	before  []float64
-	rate    float64
+	rate    float64 // requests/s let in
+	shed    [fleet.NumPriorities]float64
 	price   float64 // seconds, once known
 }
+
+// used is the fraction of a row's demand below which an arc's flow needs no
+// explanation.
+const used = 1e-4
 
 // enough is the fraction of the permitted gap that staying may cost.
 const enough = 0.8
@@ -47,7 +58,7 @@ func newStayer(r *result, c *component) *stayer {
 	}
 	for _, e := range c.engines {
 		u := s.load[e]
-		if u > r.t.Cap[e] {
+		if u > r.t.Cap[e]*(1+capTolerance) {
 			return nil
 		}
 		curve := r.t.Curve[e].At(u)
@@ -61,7 +72,15 @@ func (s *stayer) addRow(at int, cluster, m int32) bool {
 	serving, from := s.t.Serving(m), s.t.Row(cluster, m)
 	row := stayRow{
 		at: at, cluster: cluster, serving: serving, from: from,
-		before: s.last.Weight[from : from+len(serving)], rate: s.t.Rate[at],
+		before: s.last.Weight[from : from+len(serving)],
+	}
+	for k, d := range s.t.Demand[at] {
+		if d > 0 {
+			row.shed[k] = s.last.Shed[at][k]
+			row.rate += d * (1 - row.shed[k])
+			s.cost += d * row.shed[k] * (s.c.base + s.p.Refuse[k])
+			s.sheds = s.sheds || row.shed[k] > 0
+		}
 	}
 	s.rows = append(s.rows, row)
 	sum := 0.0
@@ -71,12 +90,15 @@ func (s *stayer) addRow(at int, cluster, m int32) bool {
 		s.load[e] += row.rate * w
 		s.cost += row.rate * w * s.t.Network(cluster, e)
 	}
-	return math.Abs(sum-1) <= 1e-9 && s.last.Admitted(s.t, at) == row.rate
+	return math.Abs(sum-1) <= 1e-9
 }
 
 // goodByOwnPrices asks at the prices that the last weights themselves cause:
 // what would the rows save that would still move, the churn price paid?
 func (s *stayer) goodByOwnPrices() bool {
+	if s.sheds {
+		return false // the caps have prices too, and those are not known
+	}
 	saving := 0.0
 	for i := range s.rows {
 		row := &s.rows[i]
@@ -126,7 +148,7 @@ func (s *stayer) goodBySolution(best *interior) bool {
 		row.price = byRow[int32(row.at)]
 		for j, e := range row.serving {
 			cost := s.t.Network(row.cluster, e) + price[e] - s.p.Lambda
-			if row.before[j] > 0 && cost > row.price*(1+much) {
+			if row.rate*row.before[j] > used*s.t.Rate[row.at] && cost > row.price*(1+much) {
 				return false
 			}
 		}
@@ -144,7 +166,7 @@ func (s *stayer) take() {
 	}
 	for _, row := range s.rows {
 		copy(s.weight[row.from:], row.before)
-		s.shed[row.at] = [len(s.shed[row.at])]float64{}
+		s.shed[row.at] = row.shed
 		s.price[row.at] = row.price
 		s.solved[row.at] = true
 	}
