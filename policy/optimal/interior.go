@@ -31,6 +31,8 @@ type interior struct {
 	groupPrice, dGroupPrice []float64
 	rowMissing              []float64 // demand less flow
 	groupSurplus            []float64 // flow in less flow out
+	outflow                 []float64 // by group
+	room                    []float64 // by group: capacity it can count on
 	savedPrices             []float64
 	bestPrice               []float64 // by row
 
@@ -50,12 +52,12 @@ type progress struct {
 	products  float64 // sum of all pairs' products, seconds per second
 	objective float64
 	dualRes   float64 // residuals weighted by flow, same unit
-	primalRes float64 // requests/s
+	primalRes float64 // greatest residual relative to the row, group or cap it is of
 }
 
 const (
-	tolerance     = 1e-9  // of products and dual residual, relative to the objective
-	feasible      = 2e-10 // of the primal residual, relative to the demand
+	tolerance     = 1e-9 // of products and dual residual, relative to the objective
+	feasible      = 1e-9 // of the primal residual; capMargin has room for it
 	maxIterations = 100
 	patience      = 5     // iterations without a better iterate, once near
 	near          = 1e4   // merit from where iterates are remembered
@@ -93,7 +95,7 @@ func newInterior(n *network) *interior {
 		{&s.want, pairs}, {&s.residual, pairs}, {&s.saved[0], pairs}, {&s.saved[1], pairs}, {&s.best[0], pairs}, {&s.best[1], pairs},
 		{&s.theta, flows}, {&s.force, flows},
 		{&s.rowPrice, rows}, {&s.dRowPrice, rows}, {&s.rowMissing, rows}, {&s.rowTheta, rows},
-		{&s.groupPrice, n.groups}, {&s.dGroupPrice, n.groups}, {&s.groupSurplus, n.groups},
+		{&s.groupPrice, n.groups}, {&s.dGroupPrice, n.groups}, {&s.groupSurplus, n.groups}, {&s.outflow, n.groups}, {&s.room, n.groups},
 		{&s.savedPrices, rows + n.groups}, {&s.bestPrice, rows},
 		{&s.load, classes}, {&s.slope, classes}, {&s.bend, classes},
 		{&s.classTheta, classes}, {&s.stiff, classes},
@@ -113,14 +115,10 @@ func newInterior(n *network) *interior {
 // error: the certificate judges it.
 func (s *interior) run() error {
 	s.start()
-	total := 0.0
-	for _, d := range s.demand {
-		total += d
-	}
 	best, bestAt := float64(near), 0
 	for s.iterations = 0; s.iterations < maxIterations; s.iterations++ {
 		now := s.measure()
-		merit := now.merit(total)
+		merit := now.merit()
 		if math.IsNaN(merit) || math.IsInf(merit, 0) {
 			if best < near {
 				break
@@ -146,8 +144,8 @@ func (s *interior) run() error {
 }
 
 // merit is how far the iterate is from good enough, which is 1.
-func (p progress) merit(total float64) float64 {
-	return max(p.products/(tolerance*p.objective), p.dualRes/(tolerance*p.objective), p.primalRes/(feasible*total))
+func (p progress) merit() float64 {
+	return max(p.products/(tolerance*p.objective), p.dualRes/(tolerance*p.objective), p.primalRes/feasible)
 }
 
 // remember keeps what result takes from an iterate; recall brings it back.
@@ -167,6 +165,7 @@ func (s *interior) recall() {
 func (s *interior) measure() progress {
 	p := progress{objective: s.fixed}
 	clear(s.groupSurplus)
+	clear(s.outflow)
 	for r := range s.row {
 		s.measureRow(r, &p)
 	}
@@ -176,10 +175,10 @@ func (s *interior) measure() progress {
 	for i, a := range s.bounded {
 		at := s.caps + i
 		s.residual[at] = s.bound[a] - s.primal[a] - s.primal[at]
-		p.primalRes += math.Max(0, -s.residual[at])
+		p.primalRes = max(p.primalRes, -s.residual[at]/s.bound[a])
 	}
-	for g := range s.groupSurplus {
-		p.primalRes += math.Abs(s.groupSurplus[g])
+	for g, x := range s.groupSurplus {
+		p.primalRes = max(p.primalRes, math.Abs(x)/max(s.outflow[g], 0.01*s.room[g]))
 	}
 	for i, x := range s.primal {
 		p.products += x * s.dual[i]
@@ -205,7 +204,7 @@ func (s *interior) measureRow(r int, p *progress) {
 		p.dualRes += x * math.Abs(res)
 	}
 	s.rowMissing[r] = missing
-	p.primalRes += math.Abs(missing)
+	p.primalRes = max(p.primalRes, math.Abs(missing)/s.demand[r])
 }
 
 func (s *interior) measureClass(k int, p *progress) {
@@ -219,11 +218,12 @@ func (s *interior) measureClass(k int, p *progress) {
 	p.objective += s.count[k]*c.Phi + s.linear[k]*u
 	at := s.links + k
 	s.residual[at] = s.limit[k] - u - s.primal[at]
-	p.primalRes += math.Max(0, -s.residual[at])
+	p.primalRes = max(p.primalRes, -s.residual[at]/s.limit[k])
 	for l := from; l < to; l++ {
 		i := s.arcs + int(l)
 		y, g := s.primal[i], s.linkGroup[l]
 		s.groupSurplus[g] -= y
+		s.outflow[g] += y
 		s.residual[i] = s.slope[k] + s.dual[at] - s.groupPrice[g] - s.dual[i]
 		p.dualRes += y * math.Abs(s.residual[i])
 	}

@@ -123,8 +123,9 @@ func (r *result) shedding(row int, fraction float64) (shed [fleet.NumPriorities]
 		fraction = 1
 	}
 	shed = table.ShedLowest(&r.t.Demand[row], fraction*r.t.Rate[row])
+	admitted := (1 - fraction) * r.t.Rate[row]
 	for k := range shed {
-		if shed[k]*r.t.Demand[row][k] < trifle*r.t.Rate[row] && shed[k] < 1 {
+		if shed[k] < 1 && shed[k]*r.t.Demand[row][k] < trifle*admitted {
 			shed[k] = 0
 		} else if shed[k] > 1-trifle {
 			shed[k] = 1

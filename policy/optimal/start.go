@@ -5,33 +5,32 @@ import "math"
 // start sets the first iterate from the network alone: flows in proportion to
 // capacity, prices near what they would cost, everything well inside.
 func (s *interior) start() {
-	room := s.groupRoom()
+	s.setRoom()
 	clear(s.groupSurplus)              // holds the flow into each group
 	asked := make([]float64, s.groups) // a model's demand, at its first group
 	for r, d := range s.demand {
 		asked[s.first[r]] += d
 	}
 	for r := range s.row {
-		s.startRow(r, room, asked[s.first[r]])
+		s.startRow(r, asked[s.first[r]])
 	}
 	scale := s.costScale()
-	s.startClasses(room, scale)
+	s.startClasses(scale)
 	for r := range s.row {
 		s.startPrices(r, scale)
 	}
 }
 
-// groupRoom is the capacity that each group can count on: a class shares its
+// setRoom finds the capacity that each group can count on: a class shares its
 // own equally among its groups.
-func (s *interior) groupRoom() []float64 {
-	room := make([]float64, s.groups)
+func (s *interior) setRoom() {
+	clear(s.room)
 	for k := range s.member {
 		groups := s.linkGroup[s.linkStart[k]:s.linkStart[k+1]]
 		for _, g := range groups {
-			room[g] += s.limit[k] / float64(len(groups))
+			s.room[g] += s.limit[k] / float64(len(groups))
 		}
 	}
-	return room
 }
 
 // costScale is a typical cost of one request, in seconds.
@@ -51,10 +50,10 @@ func (s *interior) costScale() float64 {
 	return cost/flow + slope/limit
 }
 
-func (s *interior) startRow(r int, room []float64, asked float64) {
+func (s *interior) startRow(r int, asked float64) {
 	from, first, width := int(s.arcStart[r]), s.first[r], s.width[r]
 	all := 0.0
-	for _, x := range room[first : first+width] {
+	for _, x := range s.room[first : first+width] {
 		all += x
 	}
 	serve := min(1, 0.9*all/asked)
@@ -64,7 +63,7 @@ func (s *interior) startRow(r int, room []float64, asked float64) {
 		case g < 0:
 			s.primal[a] = s.bound[a] * max(1e-3, min(0.95, 1-serve))
 		case a < from+int(width):
-			s.primal[a] = s.demand[r] * serve * room[g] / all
+			s.primal[a] = s.demand[r] * serve * s.room[g] / all
 		default: // a keep arc takes over part of the arc beside it
 			beside := from + int(g-first)
 			s.primal[a] = 0.5 * min(s.bound[a], s.primal[beside])
@@ -81,14 +80,14 @@ func (s *interior) startRow(r int, room []float64, asked float64) {
 	}
 }
 
-func (s *interior) startClasses(room []float64, scale float64) {
+func (s *interior) startClasses(scale float64) {
 	links := make([]float64, s.groups)
 	clear(s.groupPrice)
 	for k := range s.member {
 		groups := s.linkGroup[s.linkStart[k]:s.linkStart[k+1]]
 		u := 0.0
 		for i, g := range groups {
-			y := s.groupSurplus[g] * s.limit[k] / float64(len(groups)) / room[g]
+			y := s.groupSurplus[g] * s.limit[k] / float64(len(groups)) / s.room[g]
 			s.primal[s.arcs+int(s.linkStart[k])+i] = y
 			u += y
 		}
