@@ -13,7 +13,7 @@ type testengineCmd struct {
 	Listen string        `help:"Address to serve on." default:"127.0.0.1:9000"`
 	Name   string        `help:"Name in the x-engine header." default:"testengine"`
 	Model  []string      `help:"Model to serve; may be given several times." default:"demo"`
-	T0     time.Duration `help:"Latency of a request alone." default:"200ms"`
+	T0     time.Duration `name:"t0" help:"Latency of a request alone." default:"200ms"`
 	UMax   float64       `help:"Requests per second at which compute saturates." default:"125"`
 	Batch  float64       `help:"Requests that fit at once." default:"200"`
 	Prompt int           `help:"Prompt tokens of the request that T0 and UMax describe." default:"64"`
