@@ -100,7 +100,7 @@ func TestCheck(t *testing.T) {
 // TestCheckMistakes has one mistake of each kind; package config has them all.
 func TestCheckMistakes(t *testing.T) {
 	for name, c := range map[string]struct{ old, replacement, want string }{
-		"not YAML":        {"clusters:", "clusters: [", ":2:1: not YAML: "},
+		"not YAML":        {"  - {cluster", "\t- {cluster", ":6:1: not YAML: found character that cannot start any token"},
 		"unknown key":     {"region: eu, models", "regoin: eu, models", `:4:15: unknown key "regoin" in engines[0]: did you mean "region"?`},
 		"wrong type":      {"rate: 10", "rate: ten", `:6:37: demand[0].rate: want a number, got "ten"`},
 		"bad duration":    {"2ms", "2", `:2:43: clusters[0].distances.eu: "2" is not a duration`},
