@@ -83,7 +83,9 @@ func TestMistakes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse("w.yaml", []byte(c.yaml))
 			require.ErrorContains(t, err, c.want)
-			for _, p := range err.(Problems) {
+			var problems Problems
+			require.ErrorAs(t, err, &problems)
+			for _, p := range problems {
 				require.Positive(t, p.Line)
 				require.Positive(t, p.Column)
 			}
@@ -94,7 +96,8 @@ func TestMistakes(t *testing.T) {
 func TestAllMistakesAreReportedAtOnceInOrder(t *testing.T) {
 	bad := strings.NewReplacer("90ms", "x", "rate: 12", "rate: y", "models: [demo]", "modles: [demo]").Replace(good)
 	_, err := Parse("w.yaml", []byte(bad))
-	problems := err.(Problems)
+	var problems Problems
+	require.ErrorAs(t, err, &problems)
 	require.Len(t, problems, 4)
 	for i := 1; i < len(problems); i++ {
 		require.LessOrEqual(t, problems[i-1].Line, problems[i].Line)

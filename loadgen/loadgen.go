@@ -40,8 +40,9 @@ type Generator struct {
 	lastError                     atomic.Pointer[string]
 }
 
-// sessions is how many conversations a flow's requests belong to.
-const sessions = 500
+// turnSeconds is how long a conversation takes from one request to the next, in
+// the mean: it gives the number of conversations behind a rate.
+const turnSeconds = 60
 
 // New makes a generator; seed decides instants and sessions.
 func New(flows []Flow, seed uint64) *Generator {
@@ -69,6 +70,7 @@ func (g *Generator) Run(ctx context.Context, grace time.Duration) {
 }
 
 func (g *Generator) run(ctx, requests context.Context, f Flow, rng *rand.Rand, answers *sync.WaitGroup) {
+	sessions := max(1, int(turnSeconds*f.Rate))
 	next := time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -51,7 +51,7 @@ func Sniff(body []byte) (Fields, error) {
 	if _, err := d.ReadToken(); err != nil {
 		return f, tidy(err)
 	}
-	if _, err := d.ReadToken(); err != io.EOF {
+	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
 		return f, errors.New("there is more after the JSON object")
 	}
 	if f.Model == "" {

@@ -52,7 +52,7 @@ func TestSharesFollowWeights(t *testing.T) {
 		}
 		sum := 0.0
 		for i := range w {
-			sum += math.Pow(got[i]/w[i]-1, 2)
+			sum += (got[i]/w[i] - 1) * (got[i]/w[i] - 1)
 		}
 		require.Less(t, math.Sqrt(sum/float64(n)), 0.015, "rms error of the shares of %d engines", n)
 	}

@@ -2,6 +2,7 @@ package signals
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"time"
@@ -60,7 +61,7 @@ func (r *Reporter) stream(ctx context.Context) (sent int, err error) {
 	defer tick.Stop()
 	for {
 		if err := stream.Send(r.Build(time.Now())); err != nil {
-			if err == io.EOF { // the reason comes with the answer
+			if errors.Is(err, io.EOF) { // the reason comes with the answer
 				_, err = stream.CloseAndRecv()
 			}
 			return sent, err
@@ -85,7 +86,7 @@ type Receiver struct {
 func (r *Receiver) Report(stream grpc.ClientStreamingServer[pb.ReportRequest, pb.ReportResponse]) error {
 	for {
 		report, err := stream.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return stream.SendAndClose(&pb.ReportResponse{})
 		}
 		if err != nil {
