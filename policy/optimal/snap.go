@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/policy/internal/table"
 )
 
 // neatness is how far the weights may differ from the solver's to be worth
@@ -44,6 +45,7 @@ func (s *snapper) snap(level neatness) {
 		s.add(row, at, 1)
 	})
 	if level == raw {
+		s.trim()
 		return
 	}
 	accepted := make([]bool, len(s.index))
@@ -60,6 +62,24 @@ func (s *snapper) snap(level neatness) {
 			}
 		}
 		s.refuse(at, row, from)
+	})
+}
+
+// trim sheds what little a solution that is not quite feasible has too much,
+// from the rows that use the engine.
+func (s *snapper) trim() {
+	const most = 1e-6 // relative; more is no rounding
+	s.eachSolved(func(at int, row *fleet.Row, _ int) {
+		excess := 0.0
+		for _, a := range row.Arcs {
+			if a.Weight > 0 {
+				excess = max(excess, s.load[a.Engine]/s.t.Cap[a.Engine]-1)
+			}
+		}
+		if excess > capTolerance && excess < most {
+			admitted := s.t.Admit(at, &row.Shed) * (1 - excess)
+			row.Shed = table.ShedLowest(&s.t.Demand[at], s.t.Rate[at]-admitted)
+		}
 	})
 }
 

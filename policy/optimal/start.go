@@ -15,9 +15,14 @@ func (s *interior) start() {
 		s.startRow(r, asked[s.first[r]])
 	}
 	scale := s.costScale()
-	s.startClasses(scale)
+	flow := 0.0
+	for _, d := range s.demand {
+		flow += d
+	}
+	least := 0.1 * scale * flow / float64(s.links)
+	s.startClasses(scale, least)
 	for r := range s.row {
-		s.startPrices(r, scale)
+		s.startPrices(r, scale, least)
 	}
 }
 
@@ -80,7 +85,7 @@ func (s *interior) startRow(r int, asked float64) {
 	}
 }
 
-func (s *interior) startClasses(scale float64) {
+func (s *interior) startClasses(scale, least float64) {
 	links := make([]float64, s.groups)
 	clear(s.groupPrice)
 	for k := range s.member {
@@ -94,7 +99,7 @@ func (s *interior) startClasses(scale float64) {
 		at := s.links + k
 		s.slope[k] = s.curve[k].At(min(u, 0.98*s.limit[k])/s.count[k]).Slope + s.linear[k]
 		s.primal[at] = max(s.limit[k]-u, 0.005*s.limit[k])
-		s.dual[at] = 0.02 * scale * s.limit[k] / s.primal[at]
+		s.dual[at] = least / s.primal[at]
 		for _, g := range groups {
 			s.groupPrice[g] += s.slope[k] + s.dual[at]
 			links[g]++
@@ -106,12 +111,13 @@ func (s *interior) startClasses(scale float64) {
 	for k := range s.member {
 		for l := s.linkStart[k]; l < s.linkStart[k+1]; l++ {
 			cost := s.slope[k] + s.dual[s.links+k] - s.groupPrice[s.linkGroup[l]]
-			s.dual[s.arcs+int(l)] = max(cost, 0) + 0.3*scale
+			at := s.arcs + int(l)
+			s.dual[at] = max(max(cost, 0)+0.3*scale, least/s.primal[at])
 		}
 	}
 }
 
-func (s *interior) startPrices(r int, scale float64) {
+func (s *interior) startPrices(r int, scale, least float64) {
 	from, to := s.arcStart[r], s.arcStart[r+1]
 	cost := func(a int32) float64 {
 		if g := s.group[a]; g >= 0 {
@@ -119,15 +125,19 @@ func (s *interior) startPrices(r int, scale float64) {
 		}
 		return s.cost[a]
 	}
-	least := math.Inf(1)
+	cheapest := math.Inf(1)
 	for a := from; a < to; a++ {
-		least = min(least, cost(a))
+		cheapest = min(cheapest, cost(a))
 	}
-	s.rowPrice[r] = least
+	price, flow := 0.0, 0.0
 	for a := from; a < to; a++ {
-		s.dual[a] = cost(a) - least + 0.3*scale
+		x := s.primal[a]
+		s.dual[a] = max(cost(a)-cheapest+0.3*scale, least/x)
 		if b := s.boundOf[a]; b >= 0 {
-			s.dual[b] = 0.3 * scale
+			s.dual[b] = max(0.3*scale, least/s.primal[b])
 		}
+		price += x * (cost(a) - s.dual[a])
+		flow += x
 	}
+	s.rowPrice[r] = price / flow
 }
