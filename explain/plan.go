@@ -80,6 +80,11 @@ func WriteTable(w io.Writer, p *fleet.Plan) error {
 	for i := range p.Rows {
 		writeRow(t, p, &p.Rows[i])
 	}
+	for i := range p.Rows {
+		if shed := shedWords(&p.Rows[i]); shed != "" {
+			fmt.Fprintf(t, "\nshed of %s at %s: %s\n", p.Rows[i].Model, p.Rows[i].Cluster, shed)
+		}
+	}
 	fmt.Fprintf(t, "\nENGINE\tLOAD\tCAPACITY\tUSED\tPRICE\n")
 	for _, e := range p.Engines {
 		fmt.Fprintf(t, "%s\t%.4g\t%.4g\t%.1f%%\t%s\n", e.Name, e.Load, e.Capacity, percent(e.Load, e.Capacity), seconds(e.Price()))
@@ -98,9 +103,6 @@ func writeRow(w io.Writer, p *fleet.Plan, r *fleet.Row) {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%.4f\t%.4g\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
 			r.Cluster, r.Model, p.Engines[a.Engine].Name, a.Weight, a.Weight*admitted,
 			seconds(x.Network), seconds(x.Latency), seconds(x.Congestion), seconds(x.Cap), seconds(x.Penalty), seconds(x.Churn), seconds(x.Total))
-	}
-	if shed := shedWords(r); shed != "" {
-		fmt.Fprintf(w, "%s\t%s\t(shed: %s)\n", r.Cluster, r.Model, shed)
 	}
 }
 

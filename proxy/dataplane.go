@@ -80,6 +80,9 @@ func New(o Options) (*DataPlane, error) {
 	}
 	p.metrics = newMetrics(p, o.Registry)
 	p.prober = newProber(p.dial)
+	p.scraper = signals.NewScraper(context.Background(), signals.Options{
+		Interval: time.Duration(o.Signals.Interval), Timeout: time.Duration(o.Signals.Timeout),
+	})
 	p.subscriber = &weights.Subscriber{
 		Cluster: o.Cluster, Instance: p.instance, Conn: o.Control, Apply: p.apply, Log: p.log,
 	}
@@ -115,11 +118,8 @@ func (p *DataPlane) Snapshot() *fleet.Snapshot {
 }
 
 // Run keeps the data plane connected to the control plane, reads its engines and
-// measures distances until ctx is done.
+// measures distances until ctx is done. It may be called once.
 func (p *DataPlane) Run(ctx context.Context) {
-	p.scraper = signals.NewScraper(ctx, signals.Options{
-		Interval: time.Duration(p.signals.Interval), Timeout: time.Duration(p.signals.Timeout),
-	})
 	defer p.scraper.Close()
 	defer p.transport.CloseIdleConnections()
 	reporter := &signals.Reporter{Conn: p.control, Interval: time.Duration(p.signals.Report), Build: p.report, Log: p.log}

@@ -89,7 +89,7 @@ func (p *DataPlane) attempt(q *request, target int) attempt {
 		timer := time.AfterFunc(limit, cancel)
 		defer timer.Stop()
 	}
-	a.resp, a.err = p.transport.RoundTrip(outbound(ctx, q, t))
+	a.resp, a.err = p.transport.RoundTrip(outbound(ctx, q, t)) //nolint:bodyclose // close does
 	if a.err != nil {
 		a.outcome = outcomeOf(a.err)
 		return a

@@ -63,6 +63,7 @@ func newPlane(t *testing.T, settings config.Proxy) *DataPlane {
 	})
 	require.NoError(t, err)
 	t.Cleanup(p.transport.CloseIdleConnections)
+	t.Cleanup(p.scraper.Close)
 	return p
 }
 

@@ -80,12 +80,12 @@ func (m *memory) report(r *pb.ReportRequest, now time.Time) {
 	}
 	for _, s := range m.seen {
 		rate, total, _ := s.attempts.rate(now)
-		if total == 0 {
-			continue
-		}
 		wait := s.firstByte.seconds(now)
 		s.rate.store(rate)
 		s.wait.store(wait)
+		if total == 0 {
+			continue
+		}
 		r.Observations = append(r.Observations, &pb.Observation{
 			Engine: s.engine, Model: s.model, Requests: total, Failed: s.failures.total.Load(),
 			Rate: rate, FirstByte: wait, InFlight: float64(s.flight.Requests()),

@@ -79,6 +79,15 @@ func (s *Subscriber) Restore() error {
 	return nil
 }
 
+// Save writes a snapshot to Path, as Run does with those that come.
+func (s *Subscriber) Save(snapshot *fleet.Snapshot) error {
+	p, err := api.EncodeSnapshot(snapshot)
+	if err != nil {
+		return err
+	}
+	return store(s.Path, p)
+}
+
 // Applied tells which snapshot is in force, and why the newest one was refused
 // if it was.
 func (s *Subscriber) Applied() (epoch, version uint64, refused string) {

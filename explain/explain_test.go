@@ -1,0 +1,94 @@
+package explain
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/wardrop-lb/wardrop/fleet"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew; commit them only if you know why they changed")
+
+// golden compares with a file of testdata.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		require.NoError(t, os.WriteFile(path, got, 0o600))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(got))
+}
+
+// plan is a plan as a policy would record it: two rows, three engines, one of
+// them at its cap and one unused.
+func plan() *fleet.Plan {
+	return &fleet.Plan{
+		Epoch: 2, Version: 7, Policy: "optimal", Objective: 116.2, Bound: 116.19, Gap: 8.6e-5,
+		Engines: []fleet.EngineLoad{
+			{Name: "far", Load: 70.6, Capacity: 80, Latency: 0.6814, Congestion: 1.657},
+			{Name: "near", Load: 100, Capacity: 100, Latency: 0.7, Congestion: 1.2, Cap: 0.5834},
+			{Name: "sick", Load: 0, Capacity: 50, Latency: 0.2, Penalty: 4},
+		},
+		Rows: []fleet.Row{
+			{Cluster: "a", Model: "demo", Rate: 120, Demand: [3]float64{0, 110, 10}, Shed: [3]float64{0, 0, 0.25}, Arcs: []fleet.Arc{
+				{Engine: 0, Weight: 0.255, Network: 0.15, Churn: -0.0004}, {Engine: 1, Weight: 0.745, Network: 0.005}, {Engine: 2, Network: 0.02, Churn: 0.04},
+			}},
+			{Cluster: "c", Model: "demo", Rate: 40, Demand: [3]float64{0, 40, 0}, Arcs: []fleet.Arc{
+				{Engine: 0, Weight: 1, Network: 0.005}, {Engine: 1, Network: 0.15}, {Engine: 2, Network: 0.3},
+			}},
+		},
+	}
+}
+
+func TestPlanJSON(t *testing.T) {
+	b, err := json.MarshalIndent(NewPlan(plan()), "", "  ")
+	require.NoError(t, err)
+	golden(t, "plan.json", append(b, '\n'))
+}
+
+func TestPlanTable(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, WriteTable(&b, plan()))
+	golden(t, "plan.txt", b.Bytes())
+}
+
+func TestWhyWeight(t *testing.T) {
+	w, err := NewWeight(plan(), "a", "demo", "")
+	require.NoError(t, err)
+	var b bytes.Buffer
+	require.NoError(t, w.Write(&b))
+	golden(t, "weight.txt", b.Bytes())
+	require.Equal(t, []string{"near", "far", "sick"}, []string{w.Engines[0].Engine, w.Engines[1].Engine, w.Engines[2].Engine})
+	require.InDelta(t, w.Engines[2].Terms.Total-w.Level, w.Engines[2].Dearer, 1e-12)
+}
+
+func TestWhyWeightOfOneEngine(t *testing.T) {
+	w, err := NewWeight(plan(), "a", "demo", "sick")
+	require.NoError(t, err)
+	require.Len(t, w.Engines, 1)
+	require.Equal(t, []string{"sick gets nothing: a request there would cost 4.26s, 1.772s more than where they go " +
+		"(network 20ms, own latency 200ms, delay to others 0, penalty 4s, price of moving 40ms)."}, w.Words)
+}
+
+func TestWhyWeightSaysWhatIsThere(t *testing.T) {
+	_, err := NewWeight(plan(), "a", "ghost", "")
+	require.EqualError(t, err, `the plan has no row for cluster "a" and model "ghost": it has a/demo, c/demo`)
+	_, err = NewWeight(plan(), "a", "demo", "ghost")
+	require.EqualError(t, err, `engine "ghost" does not serve "demo" in this plan`)
+	_, err = NewWeight(&fleet.Plan{}, "a", "demo", "")
+	require.ErrorContains(t, err, "no rows")
+}
+
+func TestSecondsAreShort(t *testing.T) {
+	for s, want := range map[float64]string{0: "0", 1.5: "1.5s", 0.0123456: "12.35ms", 0.00000456: "4.56us", -0.04: "-40ms", 123.456: "123.5s"} {
+		require.Equal(t, want, seconds(s))
+	}
+}

@@ -1,0 +1,176 @@
+package proxy
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wardrop-lb/wardrop/config"
+	"github.com/wardrop-lb/wardrop/fleet"
+)
+
+func TestRateLooksBackOneWindow(t *testing.T) {
+	var c counter
+	at := time.Unix(0, 0)
+	rate, total, covered := c.rate(at)
+	require.Zero(t, rate)
+	require.Zero(t, covered)
+	require.Zero(t, total)
+	for range 40 { // 20 s at 100/s
+		for range 50 {
+			c.add()
+		}
+		at = at.Add(500 * time.Millisecond)
+		rate, total, covered = c.rate(at)
+		require.InDelta(t, 100, rate, 1e-9)
+	}
+	require.Equal(t, uint64(2000), total)
+	require.Equal(t, window.Seconds(), covered)
+	for range 20 { // and 10 s of nothing
+		at = at.Add(500 * time.Millisecond)
+		rate, _, _ = c.rate(at)
+	}
+	require.Zero(t, rate, "what is older than the window is forgotten")
+	require.LessOrEqual(t, len(c.history.samples), 22, "memory is bounded")
+}
+
+func TestMeanOfTheWindow(t *testing.T) {
+	var m mean
+	at := time.Unix(0, 0)
+	require.Zero(t, m.seconds(at))
+	m.observe(2 * time.Second)
+	m.observe(4 * time.Second)
+	at = at.Add(time.Second)
+	require.InDelta(t, 3, m.seconds(at), 1e-9)
+	require.Zero(t, m.seconds(at.Add(window)), "nothing was observed lately")
+}
+
+// TestProberTakesTheLeast dials through a function that sets the distance.
+func TestProberTakesTheLeast(t *testing.T) {
+	fail := true
+	p := newProber(func(context.Context, string, string) (net.Conn, error) {
+		if fail {
+			return nil, net.ErrClosed
+		}
+		a, b := net.Pipe()
+		_ = b.Close()
+		return a, nil
+	})
+	s := evenSnapshot("http://127.0.0.1:1", "https://[::1]")
+	s.Engines[0].Region, s.Engines[1].Region = "eu", "us"
+	p.round(t.Context(), nil, 0)
+	p.round(t.Context(), s, 0)
+	require.Empty(t, p.report(), "a failed probe is no distance")
+	fail = false
+	p.round(t.Context(), s, 1)
+	p.samples["eu"] = append(p.samples["eu"], 7, 3)
+	p.samples["us"] = []float64{9}
+	got := p.report()
+	require.Equal(t, "eu", got[0].Region)
+	require.Less(t, got[0].Seconds, 1.0)
+	require.Equal(t, 9.0, got[1].Seconds)
+	for range 2 * probesKept {
+		p.round(t.Context(), s, 2)
+	}
+	require.Len(t, p.samples["eu"], probesKept)
+	s.Engines[1].Region = "eu"
+	p.round(t.Context(), s, 3)
+	require.Len(t, p.report(), 1, "a region without engines is forgotten")
+}
+
+func TestAddress(t *testing.T) {
+	for raw, want := range map[string]string{"http://a:1": "a:1", "http://a": "a:80", "https://a": "a:443", "http://[::1]": "[::1]:80"} {
+		got, ok := address(raw)
+		require.True(t, ok)
+		require.Equal(t, want, got)
+	}
+	_, ok := address("")
+	require.False(t, ok)
+}
+
+func TestReportSaysWhatWasSeen(t *testing.T) {
+	h := newHarness(t, answers("x"), answers("y"))
+	p := h.plane
+	p.report(time.Unix(100, 0))
+	for range 20 {
+		h.read(h.post(chat, "X-Priority", "critical"))
+	}
+	r := p.report(time.Unix(102, 0))
+	require.Equal(t, uint64(2), r.Sequence)
+	require.Len(t, r.Demands, 1)
+	require.Equal(t, uint32(fleet.Critical), r.Demands[0].Priority)
+	require.Equal(t, 10.0, r.Demands[0].Rate)
+	require.Equal(t, 2.0, r.Demands[0].Window)
+	var requests uint64
+	for _, o := range r.Observations {
+		requests += o.Requests
+		require.Positive(t, o.FirstByte)
+	}
+	require.Equal(t, uint64(20), requests)
+}
+
+func TestForgetsWhatTheSnapshotLacks(t *testing.T) {
+	h := newHarness(t, answers("x"), answers("y"))
+	h.read(h.post(chat))
+	s := evenSnapshot(h.engines[0].URL)
+	s.Rows[0].Model, s.Engines[0].Name = "n", "other"
+	require.NoError(t, h.plane.apply(s))
+	m := h.plane.memory
+	require.Len(t, m.models, 1)
+	require.Len(t, m.seen, 1)
+	require.Len(t, m.engines, 1)
+}
+
+// TestDataPlaneStartsFromDisk: what one data plane saved serves the next, with
+// the control plane away.
+func TestDataPlaneStartsFromDisk(t *testing.T) {
+	engine := httptest.NewServer(answers("from disk"))
+	defer engine.Close()
+	dir := t.TempDir()
+	first := newPlane(t, config.Proxy{Data: dir})
+	require.Equal(t, filepath.Join(dir, "c.snapshot"), first.subscriber.Path)
+	require.NoError(t, first.subscriber.Save(evenSnapshot(engine.URL)))
+
+	second := newPlane(t, config.Proxy{Data: dir})
+	require.True(t, second.Ready())
+	front := httptest.NewServer(second.Handler())
+	defer front.Close()
+	h := &harness{t: t, url: front.URL, client: &http.Client{}}
+	defer h.client.CloseIdleConnections()
+	require.Equal(t, "from disk", h.read(h.post(chat)))
+}
+
+func TestMetricsAreBoundedAndWhole(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	p, err := New(Options{Cluster: "c", Proxy: config.Proxy{MaxBody: 100, Bound: 0.5}, Control: noControl{}, Registry: registry, Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	engine := httptest.NewServer(answers("x"))
+	defer engine.Close()
+	require.NoError(t, p.apply(evenSnapshot(engine.URL)))
+	front := httptest.NewServer(p.Handler())
+	defer front.Close()
+	defer p.transport.CloseIdleConnections()
+	h := &harness{t: t, url: front.URL, client: &http.Client{}}
+	defer h.client.CloseIdleConnections()
+	for _, model := range []string{"m", "ghost-1", "ghost-2"} {
+		h.read(h.post(`{"model":"` + model + `"}`))
+	}
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	seen := map[string]bool{}
+	for _, f := range families {
+		seen[f.GetName()] = true
+		require.NotContains(t, f.String(), "ghost", "a client's words are no label")
+		require.True(t, strings.HasPrefix(f.GetName(), "wardrop_proxy_"))
+	}
+	require.Len(t, seen, 13)
+}
