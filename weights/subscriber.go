@@ -99,17 +99,21 @@ func (s *Subscriber) Applied() (epoch, version uint64, refused string) {
 // Run subscribes until ctx is done, reconnecting with backoff. The data plane
 // goes on routing by the last snapshot all the while.
 func (s *Subscriber) Run(ctx context.Context) {
-	backoff := backoffFirst
+	backoff, lost := backoffFirst, false
 	for {
-		started := time.Now()
-		err := s.stream(ctx)
+		err := s.stream(ctx, func() {
+			if lost {
+				s.Log.Info("weight path restored")
+			}
+			backoff, lost = backoffFirst, false
+		})
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(started) > backoffMax {
-			backoff = backoffFirst
+		if !lost {
+			lost = true
+			s.Log.Warn("weight path lost; routing goes on by the last snapshot", "error", err)
 		}
-		s.Log.Debug("weight path lost; routing goes on by the last snapshot", "error", err, "retry_in", backoff)
 		select {
 		case <-ctx.Done():
 			return
@@ -126,7 +130,9 @@ type session struct {
 	rows   map[string]bool // subscribed row names
 }
 
-func (s *Subscriber) stream(ctx context.Context) error {
+// stream subscribes over one stream until it breaks; received is called with
+// every response.
+func (s *Subscriber) stream(ctx context.Context, received func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := discovery.NewAggregatedDiscoveryServiceClient(s.Conn).DeltaAggregatedResources(ctx)
@@ -153,6 +159,7 @@ func (s *Subscriber) stream(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		received()
 		if err := c.handle(r); err != nil {
 			return err
 		}

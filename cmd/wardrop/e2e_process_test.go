@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -205,9 +206,14 @@ type answer struct {
 	body   string
 }
 
+// asked numbers the questions: each is another conversation, with an affinity of
+// its own.
+var asked atomic.Int64
+
 // ask sends one chat request and reads the whole answer.
 func ask(base, model string, maxTokens int, stream bool) (answer, error) {
-	body := fmt.Sprintf(`{"model":%q,"max_tokens":%d,"stream":%t,"messages":[{"role":"user","content":"Hi"}]}`, model, maxTokens, stream)
+	body := fmt.Sprintf(`{"model":%q,"max_tokens":%d,"stream":%t,"messages":[{"role":"user","content":"Question %d"}]}`,
+		model, maxTokens, stream, asked.Add(1))
 	begin := time.Now()
 	resp, err := http.Post(base+"/v1/chat/completions", "application/json", strings.NewReader(body))
 	if err != nil {

@@ -205,10 +205,13 @@ func (up *fleetUp) startPlane(s *servers, env *environment, cl config.Cluster, c
 	settings := up.cfg.Proxy
 	settings.Data = ""
 	registry := prometheus.NewRegistry()
-	p, err := proxy.New(proxy.Options{
+	options := proxy.Options{
 		Cluster: cl.Name, Proxy: settings, Signals: up.cfg.Signals, Control: conn, Registry: registry, Log: env.log,
-		Dial: testengine.Dialer(up.distance(cl)),
-	})
+	}
+	if len(up.simulated) > 0 {
+		options.Dial = testengine.Dialer(up.distance(cl))
+	}
+	p, err := proxy.New(options)
 	if err != nil {
 		return err
 	}
