@@ -31,7 +31,8 @@ import (
 // distance is the greatest from any cluster. Hence the plan routes all that the
 // caps let through, and what it must refuse it refuses strictly by priority
 // across the component, as long as distances differ by less than the values of
-// Refuse do. base is 0 for a model that no engine serves.
+// Refuse do. base is 0 for a model that no engine serves. Since base follows the
+// engines, objectives compare between views only where nothing is shed.
 type Problem struct {
 	Lambda float64                      // seconds: the price of moving one request/s from or to an engine; >= 0
 	Refuse [fleet.NumPriorities]float64 // seconds: value of serving a request beyond the dearest one; falling with priority, > 0

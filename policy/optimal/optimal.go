@@ -56,6 +56,11 @@ func (p *Policy) Problem() policy.Problem { return p.problem }
 // fleet.Plan describes; latency, congestion and cap prices are the solver's, at
 // the loads before snapping, so that the totals of a row's used arcs agree.
 //
+// Where the last weights of a whole component still fit and cost no more than
+// most of MaxGap above the optimum, they stay to the bit: unchanged input moves
+// nothing, and neither does demand that moves by a per cent where the churn price
+// suits the engines' latencies.
+//
 // A row without demand keeps its last weights on the engines that live, or goes
 // where a request would cost least, in proportion to spare capacity. A model
 // that no engine serves is shed entirely. An engine that left the view since the

@@ -137,8 +137,9 @@ func (r *result) shedding(row int, fraction float64) (shed [fleet.NumPriorities]
 // known says whether the last plan has weights for the row on living engines.
 func (r *result) known(row int) bool { return r.last != nil && r.last.Known[row] }
 
-// stay and move are what one more request costs on an arc: as part of what is
-// there already, or on top of it. before is the arc's last weight.
+// stay is the least that a request can cost on an arc: where the row had some
+// before, as one that stays; else as one that moves there. before is the arc's
+// last weight.
 func (r *result) stay(known bool, cost, before float64) float64 {
 	switch {
 	case !known:
