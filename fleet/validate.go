@@ -23,6 +23,8 @@ func (v *View) Validate() error {
 		clusters[c.Name] = true
 	}
 	names := map[string]bool{}
+	var regions []string // in the order of their first engines
+	seen := map[string]bool{}
 	for i := range v.Engines {
 		e := &v.Engines[i]
 		if e.Name == "" {
@@ -33,6 +35,10 @@ func (v *View) Validate() error {
 		names[e.Name] = true
 		if err := e.validate(); err != nil {
 			bad("engines[%d] %q: %w", i, e.Name, err)
+		}
+		if !seen[e.Region] {
+			seen[e.Region] = true
+			regions = append(regions, e.Region)
 		}
 	}
 	distances := map[[2]string]bool{}
@@ -49,10 +55,9 @@ func (v *View) Validate() error {
 		}
 	}
 	for _, c := range v.Clusters {
-		for _, e := range v.Engines {
-			if !distances[[2]string{c.Name, e.Region}] {
-				bad("distances: none from cluster %q to region %q", c.Name, e.Region)
-				distances[[2]string{c.Name, e.Region}] = true
+		for _, region := range regions {
+			if !distances[[2]string{c.Name, region}] {
+				bad("distances: none from cluster %q to region %q", c.Name, region)
 			}
 		}
 	}
