@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	patience = 20 * time.Second // for what takes a second or two on a quiet machine
+	patience = 40 * time.Second // for what takes seconds on a quiet machine
 	poll     = 20 * time.Millisecond
 )
 
