@@ -1,0 +1,196 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/wardrop-lb/wardrop/admin"
+	"github.com/wardrop-lb/wardrop/explain"
+)
+
+// controlPlane is a control plane that plans a file's expected demand: no data plane
+// reports to it.
+type controlPlane struct {
+	*process
+	file, text, admin string
+}
+
+const controlFile = `control: {store: memory, listen: %q, admin: %q, data: %q}
+policy: {tick: 200ms}
+clusters:
+  - {name: a, region: a, distances: {a: 5ms, c: 150ms}}
+  - {name: c, region: c, distances: {a: 150ms, c: 5ms}}
+engines:
+  - {name: near, region: a, url: "http://127.0.0.1:9", models: [demo], profile: {t0: 200ms, u_max: 125, batch: 200}}
+  - {name: far, region: c, url: "http://127.0.0.1:10", models: [demo], profile: {t0: 200ms, u_max: 100, batch: 160}}
+  - {name: other, region: c, url: "http://127.0.0.1:11", models: [other]}
+demand:
+  - {cluster: a, model: demo, rate: 120}
+  - {cluster: c, model: demo, rate: 40}
+`
+
+func startControlPlane(t *testing.T) *controlPlane {
+	t.Helper()
+	dir := t.TempDir()
+	c := &controlPlane{file: filepath.Join(dir, "wardrop.yaml"), admin: freeAddress(t)}
+	c.text = fmt.Sprintf(controlFile, freeAddress(t), c.admin, filepath.Join(dir, "data"))
+	writeFile(t, c.file, c.text)
+	c.process = start(t, "control", "-c", c.file)
+	c.until("there is a plan", func() bool { return c.plan() != nil })
+	return c
+}
+
+func (c *controlPlane) plan() *explain.Plan {
+	var p explain.Plan
+	if !get("http://"+c.admin+"/v1/plan", &p) {
+		return nil
+	}
+	return &p
+}
+
+// edit replaces a part of the file.
+func (c *controlPlane) edit(old, replacement string) {
+	c.t.Helper()
+	require.Contains(c.t, c.text, old)
+	c.text = strings.Replace(c.text, old, replacement, 1)
+	writeFile(c.t, c.file, c.text)
+}
+
+// ticks waits until the control plane has planned so many times more.
+func (c *controlPlane) ticks(want int) {
+	c.t.Helper()
+	var first, s admin.Status
+	require.True(c.t, get("http://"+c.admin+"/v1/status", &first))
+	last, n := first.Published, 0
+	c.until("it plans on", func() bool {
+		if get("http://"+c.admin+"/v1/status", &s) && s.Published.After(last) {
+			last = s.Published
+			n++
+		}
+		return n >= want
+	})
+}
+
+// requireSamePlan checks that two plans route alike. Prices settle after the first
+// plan, because only then there are weights to keep.
+func requireSamePlan(t *testing.T, want, got *explain.Plan) {
+	t.Helper()
+	require.Equal(t, want.Version, got.Version)
+	require.Len(t, got.Engines, len(want.Engines))
+	require.Len(t, got.Rows, len(want.Rows))
+	for i := range want.Rows {
+		require.Equal(t, want.Rows[i].Rate, got.Rows[i].Rate)
+		require.Equal(t, want.Rows[i].Weights, got.Rows[i].Weights)
+	}
+}
+
+func TestReload(t *testing.T) {
+	t.Parallel()
+	c := startControlPlane(t)
+	before := c.plan()
+	require.Len(t, before.Engines, 3)
+	require.Positive(t, before.Rows[0].Weights["far"])
+
+	c.edit("  - {name: other,", "  - {name: spare, region: a, url: \"http://127.0.0.1:12\", models: [demo], profile: {t0: 200ms, u_max: 125, batch: 200}}\n  - {name: other,")
+	c.until("the plan uses the new engine", func() bool { return c.plan().Rows[0].Weights["spare"] > 0 })
+	grown := c.plan()
+	require.Greater(t, grown.Version, before.Version)
+	require.Equal(t, before.Epoch, grown.Epoch)
+	require.Less(t, grown.Rows[0].Weights["far"], before.Rows[0].Weights["far"]/2, "with two engines next to a, little has to go far")
+
+	c.edit("u_max: 100, batch: 160", "u_max: 200, batch: 320")
+	c.until("the plan knows the new profile", func() bool { return c.plan().Engines["far"].Capacity > 159 })
+	require.InDelta(t, 160, c.plan().Engines["far"].Capacity, 1e-6)
+
+	// What is wrong changes nothing, however often it is looked at.
+	in := c.plan()
+	c.edit("models: [other]", "modles: [other]")
+	c.logs("the new configuration is not valid; the one in force stays")
+	require.Contains(t, c.log.String(), c.file+`:10:58: unknown key \"modles\" in engines[3]: did you mean \"models\"?`)
+	c.ticks(2)
+	requireSamePlan(t, in, c.plan())
+	require.Equal(t, 1, strings.Count(c.log.String(), "is not valid"))
+
+	c.edit("modles: [other]", "models: [other, another]")
+	c.edit("  - {cluster: c, model: demo, rate: 40}", "  - {cluster: c, model: another, rate: 1}")
+	c.until("the plan follows again", func() bool {
+		p := c.plan()
+		return p.Engines["other"].Load > 0
+	})
+	require.Zero(t, c.stop(os.Interrupt))
+}
+
+func TestReloadSurvivesAFileThatIsAwayForAMoment(t *testing.T) {
+	t.Parallel()
+	c := startControlPlane(t)
+	before := c.plan()
+	require.NoError(t, os.Rename(c.file, c.file+".away"))
+	c.ticks(8) // of 200 ms; the file is looked at every second
+	requireSamePlan(t, before, c.plan())
+	require.NotContains(t, c.log.String(), "level=ERROR")
+	c.edit("rate: 40}", "rate: 20}")
+	c.until("it is back", func() bool { return c.plan().Rows[2].Rate == 20 })
+}
+
+func TestWhyWeight(t *testing.T) {
+	t.Parallel()
+	c := startControlPlane(t)
+	why := []string{"why", "weight", "--admin", c.admin, "--model", "demo", "--cluster"}
+
+	code, table, stderr := command(t, append(why, "a")...)
+	require.Zero(t, code, stderr)
+	require.Regexp(t, `^demo at a: 120 requests/s, policy optimal, plan \d+\.1
+
+ENGINE  WEIGHT  REQ/S  LOAD  CAPACITY  NETWORK  LATENCY  CONGESTION  CAP  PENALTY  CHURN +TOTAL +DEARER BY
+near    0\.7\d+ +89\.\d* +89\.\d* +100 +5ms .* -
+far     0\.2\d+ +30\.\d* +70\.\d* +80 +150ms .* -
+
+near gets 7\d\.\d% \(89\.\d* requests/s\): one more costs (\S+), of which network 5ms, own latency .*
+far gets 2\d\.\d% \(30\.\d* requests/s\): one more costs (\S+), of which network 150ms, own latency .*
+$`, table)
+
+	code, _, stderr = command(t, "why", "weight", "-c", c.file, "--model", "demo", "--cluster", "a")
+	require.Zero(t, code, stderr)
+
+	var w explain.Weight
+	decode := func(args ...string) {
+		t.Helper()
+		code, stdout, stderr := command(t, args...)
+		require.Zero(t, code, stderr)
+		w = explain.Weight{}
+		require.NoError(t, json.Unmarshal([]byte(stdout), &w))
+	}
+	decode(append(why, "a", "--json")...)
+	require.Equal(t, []string{"a", "demo", "optimal"}, []string{w.Cluster, w.Model, w.Policy})
+	require.Len(t, w.Engines, 2)
+	for _, e := range w.Engines {
+		require.InDelta(t, w.Level, e.Terms.Total, 1e-3*w.Level)
+		require.Zero(t, e.Dearer)
+	}
+	require.InDelta(t, 1, w.Engines[0].Weight+w.Engines[1].Weight, 1e-9)
+	require.Len(t, w.Words, 2)
+
+	decode(append(why, "c", "--engine", "near", "--json")...)
+	require.Len(t, w.Engines, 1)
+	require.Zero(t, w.Engines[0].Weight)
+	require.Positive(t, w.Engines[0].Dearer)
+	require.Len(t, w.Words, 1)
+	require.Contains(t, w.Words[0], "near gets nothing: a request there would cost ")
+
+	for want, args := range map[string][]string{
+		`wardrop: the control plane says: the plan has no row for cluster "b" and model "demo": it has a/demo, a/other, c/demo, c/other`: append(why, "b"),
+		`wardrop: the control plane says: the plan has no row for cluster "a" and model "dem": it has a/demo, a/other, c/demo, c/other`:  {"why", "weight", "--admin", c.admin, "--model", "dem", "--cluster", "a"},
+		`wardrop: the control plane says: engine "other" does not serve "demo" in this plan`:                                             append(why, "a", "--engine", "other"),
+	} {
+		code, stdout, stderr := command(t, args...)
+		require.Equal(t, 1, code, args)
+		require.Empty(t, stdout)
+		require.Equal(t, want+"\n", stderr)
+	}
+}
