@@ -244,11 +244,11 @@ func TestDataPlaneRestart(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t, 60)
 	x := send(t, r.base, 60, true)
-	before := r.settled()
+	r.settled()
 	x.end()
 	r.proxy.until("it is saved", func() bool { _, err := os.Stat(r.saved); return err == nil })
 	r.control.kill()
-	before = r.snapshot()
+	before := r.snapshot()
 
 	// 160 tokens take about a second: the signal comes in the middle.
 	const asked = 8
