@@ -10,7 +10,7 @@ import (
 
 const (
 	slotsPerEngine = 256
-	minSlots       = 1 << 12
+	minSlots       = 1 << 14
 
 	// Two calibration passes: a third makes shares and movement worse.
 	calibrationPasses   = 2
