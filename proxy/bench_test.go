@@ -1,0 +1,399 @@
+//go:build unix
+
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/pprof"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wardrop-lb/wardrop/config"
+)
+
+// The proxies under test are processes of their own, so that what they use is
+// not mixed up with clients and engines. These variables make the test binary be
+// one; with the last, a directory, it writes a CPU profile there.
+const (
+	benchProxy    = "WARDROP_BENCH_PROXY"
+	benchEngines  = "WARDROP_BENCH_ENGINES"
+	benchProfiles = "WARDROP_BENCH_PROFILES"
+)
+
+const (
+	benchClients  = 64
+	benchSessions = 64      // of each client
+	benchBody     = 2 << 10 // bytes of a request
+	benchSlice    = time.Second
+)
+
+func init() {
+	if kind := os.Getenv(benchProxy); kind != "" {
+		if err := beProxy(kind, strings.Split(os.Getenv(benchEngines), ",")); err != nil {
+			log.Fatal(err)
+		}
+		os.Exit(0)
+	}
+}
+
+// beProxy serves until its input ends. It prints its address and then, for each
+// line of input, the CPU time that it has used, in microseconds.
+func beProxy(kind string, engines []string) error {
+	if dir := os.Getenv(benchProfiles); dir != "" {
+		f, err := os.Create(filepath.Join(dir, kind+".pprof"))
+		if err != nil {
+			return err
+		}
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	handler, err := benchHandler(kind, engines)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	go func() { _ = server.Serve(l) }()
+	fmt.Println(l.Addr())
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+			return err
+		}
+		fmt.Println((u.Utime.Nano() + u.Stime.Nano()) / 1000)
+	}
+	return nil
+}
+
+func benchHandler(kind string, engines []string) (http.Handler, error) {
+	if kind == "reverseproxy" {
+		return tunedReverseProxy(engines)
+	}
+	p, err := New(Options{
+		Cluster: "c", Proxy: config.Proxy{MaxBody: 16 << 20, Bound: 0.5, RetryBudget: 0.2},
+		Control: noControl{}, Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p.Handler(), p.apply(evenSnapshot(engines...))
+}
+
+// tunedReverseProxy is the standard library's proxy at its best: connections are
+// kept, buffers pooled, nothing is decompressed. Upstreams are drawn at random.
+func tunedReverseProxy(engines []string) (http.Handler, error) {
+	var bases []*url.URL
+	for _, e := range engines {
+		u, err := url.Parse(e)
+		if err != nil {
+			return nil, err
+		}
+		bases = append(bases, u)
+	}
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(bases[rand.IntN(len(bases))])
+			r.SetXForwarded()
+		},
+		Transport:  &http.Transport{MaxIdleConnsPerHost: 1024, IdleConnTimeout: 4 * time.Second, DisableCompression: true},
+		BufferPool: &bufferPool{sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}},
+		ErrorLog:   log.New(io.Discard, "", 0),
+	}, nil
+}
+
+type bufferPool struct{ sync.Pool }
+
+func (p *bufferPool) Get() []byte  { return *p.Pool.Get().(*[]byte) }
+func (p *bufferPool) Put(b []byte) { p.Pool.Put(&b) }
+
+// child is a proxy under test.
+type child struct {
+	b    *testing.B
+	addr string
+	in   io.WriteCloser
+	out  *bufio.Scanner
+}
+
+func startChild(b *testing.B, kind string, engines []string) *child {
+	b.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), benchProxy+"="+kind, benchEngines+"="+strings.Join(engines, ","))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	require.NoError(b, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(b, err)
+	require.NoError(b, cmd.Start())
+	c := &child{b: b, in: in, out: bufio.NewScanner(out)}
+	b.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	c.addr = c.line()
+	return c
+}
+
+func (c *child) line() string {
+	c.b.Helper()
+	require.True(c.b, c.out.Scan(), "the proxy has ended")
+	return c.out.Text()
+}
+
+// cpu is the CPU time that the proxy has used.
+func (c *child) cpu() time.Duration {
+	c.b.Helper()
+	_, err := io.WriteString(c.in, "cpu\n")
+	require.NoError(c.b, err)
+	n, err := strconv.ParseInt(c.line(), 10, 64)
+	require.NoError(c.b, err)
+	return time.Duration(n) * time.Microsecond
+}
+
+// stubEngine answers every request in one chunk. It speaks just as much HTTP as
+// the proxies need, so that it costs little beside them.
+func stubEngine(b *testing.B) (base string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(b, err)
+	answer := `{"id":"cmpl-1","object":"chat.completion","model":"m","choices":[{"index":0,"message":` +
+		`{"role":"assistant","content":"` + strings.Repeat("word ", 40) + `"},"finish_reason":"stop"}]}`
+	reply := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(answer), answer)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var conns []net.Conn
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			conns = append(conns, c)
+			mu.Unlock()
+			wg.Go(func() {
+				defer func() { _ = c.Close() }()
+				r := bufio.NewReaderSize(c, 4<<10)
+				for readMessage(r) == nil {
+					if _, err := c.Write(reply); err != nil {
+						return
+					}
+				}
+			})
+		}
+	})
+	b.Cleanup(func() {
+		_ = l.Close()
+		mu.Lock()
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		wg.Wait()
+	})
+	return "http://" + l.Addr().String()
+}
+
+// readMessage reads one HTTP message, whole: its headers, and its body by length
+// or in chunks.
+func readMessage(r *bufio.Reader) error {
+	length, chunked := 0, false
+	for first := true; ; first = false {
+		line, err := r.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		line = bytes.TrimRight(line, "\r\n")
+		if len(line) == 0 {
+			break
+		}
+		if first && bytes.HasPrefix(line, []byte("HTTP/")) && !bytes.Contains(line, []byte(" 200 ")) {
+			return fmt.Errorf("answered %q", line)
+		}
+		name, value, _ := bytes.Cut(line, []byte(": "))
+		switch {
+		case bytes.EqualFold(name, []byte("Content-Length")):
+			if length, err = strconv.Atoi(string(value)); err != nil {
+				return err
+			}
+		case bytes.EqualFold(name, []byte("Transfer-Encoding")):
+			chunked = true
+		}
+	}
+	if !chunked {
+		_, err := r.Discard(length)
+		return err
+	}
+	for {
+		line, err := r.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		n, err := strconv.ParseInt(string(bytes.TrimRight(line, "\r\n")), 16, 32)
+		if err != nil {
+			return err
+		}
+		if _, err := r.Discard(int(n) + 2); err != nil {
+			return err
+		}
+		if n == 0 {
+			return nil
+		}
+	}
+}
+
+// slice is what clients saw for a while, and what the proxy used.
+type slice struct {
+	requests, broken int // broken: the connection ended before the answer
+	took, cpu        time.Duration
+	latencies        []time.Duration
+}
+
+func (s *slice) add(o slice) {
+	s.requests, s.broken = s.requests+o.requests, s.broken+o.broken
+	s.took, s.cpu = s.took+o.took, s.cpu+o.cpu
+	s.latencies = append(s.latencies, o.latencies...)
+}
+
+func (s *slice) perSecond() float64 { return float64(s.requests) / s.took.Seconds() }
+func (s *slice) cpuMicros() float64 { return s.cpu.Seconds() * 1e6 / float64(s.requests) }
+func (s *slice) percentile(q float64) time.Duration {
+	slices.Sort(s.latencies)
+	return s.latencies[int(q*float64(len(s.latencies)-1))]
+}
+
+// load has the clients ask as fast as they are answered.
+func load(addr string, requests [][][]byte) slice {
+	var mu sync.Mutex
+	var sum slice
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for _, own := range requests {
+		wg.Go(func() {
+			s := loadOne(addr, own, begin.Add(benchSlice))
+			mu.Lock()
+			defer mu.Unlock()
+			sum.add(s)
+		})
+	}
+	wg.Wait()
+	sum.took = time.Since(begin)
+	return sum
+}
+
+func loadOne(addr string, requests [][]byte, until time.Time) (s slice) {
+	var conn net.Conn
+	var r *bufio.Reader
+	for i := 0; ; i++ {
+		begin := time.Now()
+		if begin.After(until) {
+			break
+		}
+		err := error(nil)
+		if conn == nil {
+			if conn, err = net.Dial("tcp", addr); err == nil {
+				r = bufio.NewReaderSize(conn, 4<<10)
+			}
+		}
+		if err == nil {
+			_, err = conn.Write(requests[i%len(requests)])
+		}
+		if err == nil {
+			err = readMessage(r)
+		}
+		if err == nil {
+			s.requests++
+			s.latencies = append(s.latencies, time.Since(begin))
+			continue
+		}
+		s.broken++
+		if conn != nil {
+			_ = conn.Close()
+			conn = nil
+		}
+	}
+	if conn != nil {
+		_ = conn.Close()
+	}
+	return s
+}
+
+// benchRequests gives each client its requests: of other sessions, so that they
+// spread over the engines.
+func benchRequests(host string) [][][]byte {
+	filler := strings.Repeat("All work and no play. ", benchBody/22+1)
+	out := make([][][]byte, benchClients)
+	for c := range out {
+		for s := range benchSessions {
+			body := fmt.Sprintf(`{"model":"m","max_tokens":64,"messages":[{"role":"system","content":"Session %d of %d. `, s, c)
+			body += filler[:benchBody-len(body)-len(`"}]}`)] + `"}]}`
+			out[c] = append(out[c], fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"+
+				"User-Agent: bench\r\nAuthorization: Bearer 0123456789abcdef\r\nX-Session-Id: %d-%d\r\nContent-Length: %d\r\n\r\n%s",
+				host, c, s, len(body), body))
+		}
+	}
+	return out
+}
+
+// BenchmarkProxy compares this proxy with the standard library's in front of the
+// same two engines. The two take turns, second by second, so that whatever else
+// the machine does falls on both; each round has four turns.
+func BenchmarkProxy(b *testing.B) {
+	engines := []string{stubEngine(b), stubEngine(b)}
+	kinds := []string{"wardrop", "reverseproxy"}
+	children := map[string]*child{}
+	requests := map[string][][][]byte{}
+	for _, k := range kinds {
+		children[k] = startChild(b, k, engines)
+		requests[k] = benchRequests(children[k].addr)
+		load(children[k].addr, requests[k]) // to warm up
+	}
+	sums := map[string]*slice{"wardrop": {}, "reverseproxy": {}}
+	b.ResetTimer()
+	for range b.N {
+		for _, k := range []string{kinds[0], kinds[1], kinds[1], kinds[0]} {
+			c := children[k]
+			before := c.cpu()
+			s := load(c.addr, requests[k])
+			s.cpu = c.cpu() - before
+			sums[k].add(s)
+		}
+	}
+	b.StopTimer()
+	own, std := sums[kinds[0]], sums[kinds[1]]
+	require.Zero(b, own.broken)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(own.cpuMicros(), "cpu-us/req")
+	b.ReportMetric(own.perSecond(), "req/s")
+	b.ReportMetric(own.cpuMicros()/std.cpuMicros(), "cpu-ratio")
+	b.ReportMetric(own.perSecond()/std.perSecond(), "req/s-ratio")
+	for _, k := range kinds {
+		s := sums[k]
+		b.Logf("%-12s  %6.0f req/s  %5.1f us of CPU a request  p50 %5.2f ms  p99 %5.2f ms  %d of %d broken", k, s.perSecond(), s.cpuMicros(),
+			1e3*s.percentile(0.5).Seconds(), 1e3*s.percentile(0.99).Seconds(), s.broken, s.requests+s.broken)
+	}
+}
