@@ -45,7 +45,8 @@ const (
 	benchClients  = 64
 	benchSessions = 64      // of each client
 	benchBody     = 2 << 10 // bytes of a request
-	benchSlice    = time.Second
+	benchSlice    = 250 * time.Millisecond
+	benchTurns    = 8 // of each proxy in a round
 )
 
 func init() {
@@ -286,15 +287,62 @@ func (s *slice) percentile(q float64) time.Duration {
 	return s.latencies[int(q*float64(len(s.latencies)-1))]
 }
 
-// load has the clients ask as fast as they are answered.
-func load(addr string, requests [][][]byte) slice {
+// client asks one question after the other over a connection that it keeps.
+type client struct {
+	addr     string
+	requests [][]byte
+	next     int
+	conn     net.Conn
+	r        *bufio.Reader
+}
+
+// ask makes one exchange; after a broken one the connection is made anew.
+func (c *client) ask() error {
+	if c.conn == nil {
+		conn, err := net.Dial("tcp", c.addr)
+		if err != nil {
+			return err
+		}
+		c.conn, c.r = conn, bufio.NewReaderSize(conn, 4<<10)
+	}
+	c.next++
+	_, err := c.conn.Write(c.requests[c.next%len(c.requests)])
+	if err == nil {
+		err = readMessage(c.r)
+	}
+	if err != nil {
+		c.close()
+	}
+	return err
+}
+
+func (c *client) close() {
+	if c.conn != nil {
+		_ = c.conn.Close()
+		c.conn = nil
+	}
+}
+
+// load has clients ask as fast as they are answered.
+func load(clients []*client) slice {
 	var mu sync.Mutex
 	var sum slice
 	var wg sync.WaitGroup
 	begin := time.Now()
-	for _, own := range requests {
+	for _, c := range clients {
 		wg.Go(func() {
-			s := loadOne(addr, own, begin.Add(benchSlice))
+			var s slice
+			for now := time.Now(); now.Sub(begin) < benchSlice; {
+				err := c.ask()
+				end := time.Now()
+				if err == nil {
+					s.requests++
+					s.latencies = append(s.latencies, end.Sub(now))
+				} else {
+					s.broken++
+				}
+				now = end
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			sum.add(s)
@@ -305,95 +353,62 @@ func load(addr string, requests [][][]byte) slice {
 	return sum
 }
 
-func loadOne(addr string, requests [][]byte, until time.Time) (s slice) {
-	var conn net.Conn
-	var r *bufio.Reader
-	for i := 0; ; i++ {
-		begin := time.Now()
-		if begin.After(until) {
-			break
-		}
-		err := error(nil)
-		if conn == nil {
-			if conn, err = net.Dial("tcp", addr); err == nil {
-				r = bufio.NewReaderSize(conn, 4<<10)
-			}
-		}
-		if err == nil {
-			_, err = conn.Write(requests[i%len(requests)])
-		}
-		if err == nil {
-			err = readMessage(r)
-		}
-		if err == nil {
-			s.requests++
-			s.latencies = append(s.latencies, time.Since(begin))
-			continue
-		}
-		s.broken++
-		if conn != nil {
-			_ = conn.Close()
-			conn = nil
-		}
-	}
-	if conn != nil {
-		_ = conn.Close()
-	}
-	return s
-}
-
-// benchRequests gives each client its requests: of other sessions, so that they
-// spread over the engines.
-func benchRequests(host string) [][][]byte {
+// newClients makes the clients of a proxy, each with sessions of its own, so that
+// they spread over the engines.
+func newClients(b *testing.B, addr string) []*client {
 	filler := strings.Repeat("All work and no play. ", benchBody/22+1)
-	out := make([][][]byte, benchClients)
+	out := make([]*client, benchClients)
 	for c := range out {
+		out[c] = &client{addr: addr}
+		b.Cleanup(out[c].close)
 		for s := range benchSessions {
 			body := fmt.Sprintf(`{"model":"m","max_tokens":64,"messages":[{"role":"system","content":"Session %d of %d. `, s, c)
 			body += filler[:benchBody-len(body)-len(`"}]}`)] + `"}]}`
-			out[c] = append(out[c], fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"+
+			out[c].requests = append(out[c].requests, fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"+
 				"User-Agent: bench\r\nAuthorization: Bearer 0123456789abcdef\r\nX-Session-Id: %d-%d\r\nContent-Length: %d\r\n\r\n%s",
-				host, c, s, len(body), body))
+				addr, c, s, len(body), body))
 		}
 	}
 	return out
 }
 
 // BenchmarkProxy compares this proxy with the standard library's in front of the
-// same two engines. The two take turns, second by second, so that whatever else
-// the machine does falls on both; each round has four turns.
+// same two engines. The two take short turns, so that whatever else the machine
+// does falls on both.
 func BenchmarkProxy(b *testing.B) {
 	engines := []string{stubEngine(b), stubEngine(b)}
-	kinds := []string{"wardrop", "reverseproxy"}
-	children := map[string]*child{}
-	requests := map[string][][][]byte{}
-	for _, k := range kinds {
-		children[k] = startChild(b, k, engines)
-		requests[k] = benchRequests(children[k].addr)
-		load(children[k].addr, requests[k]) // to warm up
+	const own, std = 0, 1
+	kinds := [...]string{own: "wardrop", std: "reverseproxy"}
+	var children [2]*child
+	var clients [2][]*client
+	for i, kind := range kinds {
+		children[i] = startChild(b, kind, engines)
+		clients[i] = newClients(b, children[i].addr)
+		for range 4 {
+			load(clients[i]) // to warm up
+		}
 	}
-	sums := map[string]*slice{"wardrop": {}, "reverseproxy": {}}
+	var sums [2]slice
 	b.ResetTimer()
 	for range b.N {
-		for _, k := range []string{kinds[0], kinds[1], kinds[1], kinds[0]} {
-			c := children[k]
-			before := c.cpu()
-			s := load(c.addr, requests[k])
-			s.cpu = c.cpu() - before
-			sums[k].add(s)
+		for turn := range 2 * benchTurns {
+			i := turn % 2
+			before := children[i].cpu()
+			s := load(clients[i])
+			s.cpu = children[i].cpu() - before
+			sums[i].add(s)
 		}
 	}
 	b.StopTimer()
-	own, std := sums[kinds[0]], sums[kinds[1]]
-	require.Zero(b, own.broken)
+	require.Zero(b, sums[own].broken)
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(own.cpuMicros(), "cpu-us/req")
-	b.ReportMetric(own.perSecond(), "req/s")
-	b.ReportMetric(own.cpuMicros()/std.cpuMicros(), "cpu-ratio")
-	b.ReportMetric(own.perSecond()/std.perSecond(), "req/s-ratio")
-	for _, k := range kinds {
-		s := sums[k]
-		b.Logf("%-12s  %6.0f req/s  %5.1f us of CPU a request  p50 %5.2f ms  p99 %5.2f ms  %d of %d broken", k, s.perSecond(), s.cpuMicros(),
+	b.ReportMetric(sums[own].cpuMicros(), "cpu-us/req")
+	b.ReportMetric(sums[own].perSecond(), "req/s")
+	b.ReportMetric(sums[own].cpuMicros()/sums[std].cpuMicros(), "cpu-ratio")
+	b.ReportMetric(sums[own].perSecond()/sums[std].perSecond(), "req/s-ratio")
+	for i, kind := range kinds {
+		s := &sums[i]
+		b.Logf("%-12s  %6.0f req/s  %5.1f us of CPU a request  p50 %5.2f ms  p99 %5.2f ms  %d of %d broken", kind, s.perSecond(), s.cpuMicros(),
 			1e3*s.percentile(0.5).Seconds(), 1e3*s.percentile(0.99).Seconds(), s.broken, s.requests+s.broken)
 	}
 }
