@@ -37,7 +37,7 @@ func EncodeSnapshot(s *fleet.Snapshot) (*pb.Saved, error) {
 	}}
 	for _, e := range s.Engines {
 		out.Engines.Engines = append(out.Engines.Engines, &pb.Engine{
-			Name: e.Name, Region: e.Region, Url: e.URL, Kind: e.Kind, Capacity: e.Capacity, Collector: e.Collector,
+			Name: e.Name, Region: e.Region, Url: e.URL, Kind: e.Kind, Capacity: e.Capacity, Collector: e.Collector, Protocol: e.Protocol,
 		})
 	}
 	if err := addPart(out.Head, EngineType, EngineTableName, out.Engines); err != nil {
@@ -57,7 +57,7 @@ func encodeRow(s *fleet.Snapshot, r *fleet.SnapshotRow) *pb.Row {
 	row := &pb.Row{Cluster: s.Cluster, Model: r.Model, Shed: r.Shed[:], Utilisation: r.Utilisation}
 	for _, t := range r.Targets {
 		row.Targets = append(row.Targets, &pb.Target{
-			Engine: s.Engines[t.Engine].Name, Weight: t.Weight, Predicted: t.Predicted, Network: t.Network,
+			Engine: s.Engines[t.Engine].Name, Weight: t.Weight, Predicted: t.Predicted, Network: t.Network, Limit: t.Limit,
 		})
 	}
 	return row
@@ -90,7 +90,7 @@ func DecodeSnapshot(p *pb.Saved) (*fleet.Snapshot, error) {
 	for i, e := range p.Engines.Engines {
 		index[e.Name] = int32(i)
 		s.Engines = append(s.Engines, fleet.SnapshotEngine{
-			Name: e.Name, Region: e.Region, URL: e.Url, Kind: e.Kind, Capacity: e.Capacity, Collector: e.Collector,
+			Name: e.Name, Region: e.Region, URL: e.Url, Kind: e.Kind, Capacity: e.Capacity, Collector: e.Collector, Protocol: e.Protocol,
 		})
 	}
 	for _, r := range p.Rows {
@@ -118,7 +118,7 @@ func decodeRow(cluster string, r *pb.Row, index map[string]int32) (fleet.Snapsho
 		if !ok {
 			return row, fmt.Errorf("unknown engine %q", t.Engine)
 		}
-		row.Targets = append(row.Targets, fleet.Target{Engine: i, Weight: t.Weight, Predicted: t.Predicted, Network: t.Network})
+		row.Targets = append(row.Targets, fleet.Target{Engine: i, Weight: t.Weight, Predicted: t.Predicted, Network: t.Network, Limit: t.Limit})
 	}
 	return row, nil
 }

@@ -22,14 +22,14 @@ func drawSnapshot(t *rapid.T) *fleet.Snapshot {
 	n := rapid.IntRange(1, 6).Draw(t, "engines")
 	for i := range n {
 		s.Engines = append(s.Engines, fleet.SnapshotEngine{
-			Name: fmt.Sprintf("e%d", i), Region: "r", URL: "http://x", Kind: "vllm", Collector: "c", Capacity: rapid.Float64Range(0, 1e6).Draw(t, "capacity"),
+			Name: fmt.Sprintf("e%d", i), Region: "r", URL: "http://x", Kind: "vllm", Collector: "c", Protocol: "h2c", Capacity: rapid.Float64Range(0, 1e6).Draw(t, "capacity"),
 		})
 	}
 	for m := range rapid.IntRange(0, 4).Draw(t, "rows") {
 		row := fleet.SnapshotRow{Model: fmt.Sprintf("m%d", m), Utilisation: 0.5}
 		row.Shed[2] = rapid.Float64Range(0, 1).Draw(t, "shed")
 		for i := range n {
-			row.Targets = append(row.Targets, fleet.Target{Engine: int32(i), Weight: 1 / float64(n), Predicted: 1.5, Network: 0.1})
+			row.Targets = append(row.Targets, fleet.Target{Engine: int32(i), Weight: 1 / float64(n), Predicted: 1.5, Network: 0.1, Limit: 7})
 		}
 		s.Rows = append(s.Rows, row)
 	}

@@ -24,6 +24,8 @@ type Config struct {
 	Clusters []Cluster `yaml:"clusters"`
 	// Engines are the model servers.
 	Engines []Engine `yaml:"engines"`
+	// Aliases are names of models that stand for others.
+	Aliases []Alias `yaml:"aliases"`
 	// Demand is the expected demand: used until a cluster's data planes have
 	// measured it, by `wardrop solve`, and as the load of `wardrop up --load`.
 	Demand []Demand `yaml:"demand"`
@@ -82,6 +84,29 @@ type Proxy struct {
 	// FirstByteTimeout bounds the wait for an engine's first byte; 0 waits as
 	// long as the client does. Default 0.
 	FirstByteTimeout Duration `yaml:"first_byte_timeout"`
+	// IdleTimeout bounds the wait for the next byte of an answer; 0 has no bound.
+	// Default 0.
+	IdleTimeout Duration `yaml:"idle_timeout"`
+	// TotalTimeout bounds a request as a whole; 0 has no bound. Default 0.
+	TotalTimeout Duration `yaml:"total_timeout"`
+	// StallAfter is how long an engine with work in flight may give no sign of life
+	// before its requests go elsewhere; it is longer for slow models and long
+	// prompts. 0 never gives up. Default 10s.
+	StallAfter Duration `yaml:"stall_after"`
+	// HedgeAfter sends a second attempt to another engine when the first has given
+	// no byte for so long; it spends retry budget. 0 never hedges. Default 0.
+	HedgeAfter Duration `yaml:"hedge_after"`
+	// QueueTime is how long a request may wait when every engine of its model is
+	// full, before it is refused. Default 500ms.
+	QueueTime Duration `yaml:"queue_time"`
+	// QueueBytes bounds the bodies that wait. Default 64MiB.
+	QueueBytes Size `yaml:"queue_bytes"`
+	// MaxConnections bounds the connections to one engine over HTTP/1.1; 0 has no
+	// bound. Default 0.
+	MaxConnections int `yaml:"max_connections"`
+	// Paths are further paths to pass through by POST: their JSON bodies name a
+	// model, like those of the paths that are known.
+	Paths []string `yaml:"paths"`
 	// Drain is how long requests in flight may finish after SIGTERM. Default 30s.
 	Drain Duration `yaml:"drain"`
 	// Data is the directory of the saved snapshots. Default wardrop-data/proxy.
@@ -132,6 +157,11 @@ type Engine struct {
 	Profile Profile `yaml:"profile"`
 	// Weight is its weight under the static policy, 0 or more. Default: its capacity.
 	Weight float64 `yaml:"weight"`
+	// Protocol is "http1", or "h2c" for HTTP/2 without TLS; over https both are
+	// offered. Default http1.
+	Protocol string `yaml:"protocol"`
+	// Drain takes the engine out of all plans: it finishes what it has. Default false.
+	Drain bool `yaml:"drain"`
 	// Offset is network time beyond the region's distance. Default 0.
 	Offset Duration `yaml:"offset"`
 }
@@ -147,6 +177,15 @@ type Profile struct {
 	Batch float64 `yaml:"batch"`
 	// Kappa is the hard cap as a fraction of saturation, above 0, at most 0.95. Default 0.9.
 	Kappa float64 `yaml:"kappa"`
+}
+
+// Alias is a name that clients may ask for in place of a model's.
+type Alias struct {
+	// Name is what clients ask for. Required.
+	Name string `yaml:"name"`
+	// To says which models answer, and in which parts: {new: 0.1, old: 0.9}. A
+	// session stays with one of them. Required.
+	To map[string]float64 `yaml:"to"`
 }
 
 // Demand is the expected rate of one (cluster, model, priority).
@@ -283,6 +322,13 @@ func (c *Config) setDefaults() {
 	if !c.has("proxy.retry_budget") {
 		c.Proxy.RetryBudget = 0.2
 	}
+	if !c.has("proxy.stall_after") {
+		c.Proxy.StallAfter = Duration(10 * time.Second)
+	}
+	if !c.has("proxy.queue_time") {
+		c.Proxy.QueueTime = Duration(500 * time.Millisecond)
+	}
+	set(&c.Proxy.QueueBytes, 64<<20)
 	set(&c.Proxy.Drain, Duration(30*time.Second))
 	set(&c.Proxy.Data, "wardrop-data/proxy")
 	set(&c.Proxy.Control, c.Control.Listen)
@@ -296,6 +342,7 @@ func (c *Config) setDefaults() {
 	for i := range c.Engines {
 		e := &c.Engines[i]
 		set(&e.Kind, "vllm")
+		set(&e.Protocol, "http1")
 		set(&e.Profile.T0, Duration(time.Second))
 		set(&e.Profile.UMax, 100)
 		set(&e.Profile.Batch, 256)

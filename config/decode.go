@@ -195,6 +195,8 @@ func kindName(k reflect.Kind) string {
 		return "text"
 	case reflect.Float64:
 		return "a number"
+	case reflect.Int:
+		return "a whole number"
 	case reflect.Bool:
 		return "true or false"
 	}

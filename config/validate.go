@@ -53,8 +53,15 @@ func (c *Config) validate() Problems {
 	k.inRange("proxy.bound", c.Proxy.Bound, 0.05, 10)
 	k.inRange("proxy.retry_budget", c.Proxy.RetryBudget, 0, 1)
 	k.address("proxy.control", c.Proxy.Control)
+	k.inRange("proxy.max_connections", float64(c.Proxy.MaxConnections), 0, 1<<20)
+	for i, p := range c.Proxy.Paths {
+		if !strings.HasPrefix(p, "/") || strings.ContainsAny(p, " {}?#") {
+			k.fail(fmt.Sprintf("proxy.paths[%d]", i), "%q is not a path: write it like /v1/custom", p)
+		}
+	}
 	k.clusters()
 	k.engines()
+	k.aliases()
 	k.demand()
 	return k.problems
 }
@@ -111,6 +118,7 @@ func (k *checker) engines() {
 		k.required(path+".region", e.Region)
 		k.engineURL(path+".url", e.URL, urls)
 		k.oneOf(path+".kind", e.Kind, "vllm", "llamacpp", "none")
+		k.oneOf(path+".protocol", e.Protocol, "http1", "h2c")
 		if len(e.Models) == 0 {
 			k.fail(path+".models", "none: an engine must serve at least one model")
 		}
@@ -136,16 +144,42 @@ func (k *checker) profile(path string, p Profile) {
 	}
 }
 
-func (k *checker) demand() {
-	var clusters, models []string
-	for _, c := range k.c.Clusters {
-		clusters = append(clusters, c.Name)
-	}
-	for _, e := range k.c.Engines {
+// models lists the models that some engine serves, sorted.
+func (c *Config) models() []string {
+	var models []string
+	for _, e := range c.Engines {
 		models = append(models, e.Models...)
 	}
 	slices.Sort(models)
-	models = slices.Compact(models)
+	return slices.Compact(models)
+}
+
+func (k *checker) aliases() {
+	models, names := k.c.models(), map[string]bool{}
+	for i, a := range k.c.Aliases {
+		path := fmt.Sprintf("aliases[%d]", i)
+		k.name(path+".name", a.Name, names)
+		if slices.Contains(models, a.Name) {
+			k.fail(path+".name", "%q is a model: an alias must have a name of its own", a.Name)
+		}
+		sum := 0.0
+		for model, part := range a.To {
+			k.reference(path+".to."+model, "model", model, models)
+			k.inRange(path+".to."+model, part, 0, math.MaxFloat64)
+			sum += part
+		}
+		if sum <= 0 {
+			k.fail(path+".to", "it stands for nothing: write {MODEL: 1}")
+		}
+	}
+}
+
+func (k *checker) demand() {
+	var clusters []string
+	for _, c := range k.c.Clusters {
+		clusters = append(clusters, c.Name)
+	}
+	models := k.c.models()
 	seen := map[[3]string]bool{}
 	for i, d := range k.c.Demand {
 		path := fmt.Sprintf("demand[%d]", i)
@@ -213,7 +247,9 @@ func (k *checker) engineURL(path, value string, seen map[string]bool) {
 		return
 	}
 	u, err := url.Parse(value)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+	switch {
+	case err == nil && u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/"):
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "":
 		k.fail(path, "%q is not a base URL: write http://host:port, without a path", value)
 	}
 	if seen[value] {

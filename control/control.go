@@ -159,9 +159,10 @@ func (l *leader) tick(now time.Time) {
 	if l.policy == nil || l.policyOf != cfg.Policy {
 		l.policy, l.policyOf = newPolicy(cfg.Policy), cfg.Policy
 	}
-	view := buildView(cfg, l.reports.live(now), now)
+	planes := l.reports.live(now)
+	view := buildView(cfg, planes, now)
 	plan, trouble := l.plan(view)
-	snapshots := cut(cfg, plan, view)
+	snapshots := cut(cfg, plan, replicas(planes))
 	old := l.state.Load()
 	changed := old == nil || !same(old.snapshots, snapshots)
 	if changed {

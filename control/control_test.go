@@ -153,6 +153,37 @@ func TestClocksThatDifferDoNotMatter(t *testing.T) {
 	require.Equal(t, []string{"far"}, names(buildView(c, []planeReport{p}, now)))
 }
 
+func TestDrainingEnginesLeaveTheView(t *testing.T) {
+	c := parse(t, file)
+	c.Engines[0].Drain = true
+	require.Equal(t, []string{"far"}, names(buildView(c, nil, now)))
+	c.Engines[1].Drain = true
+	require.Equal(t, []string{"near", "far"}, names(buildView(c, nil, now)), "the last engine of a model cannot be drained")
+}
+
+// TestLimits: an engine's crowd is divided between the rows that use it and the
+// replicas of a cluster.
+func TestLimits(t *testing.T) {
+	c := parse(t, file)
+	plan, err := Solve(c)
+	require.NoError(t, err)
+	one, two := cut(c, plan, nil), cut(c, plan, map[string]int{"a": 2})
+	limit := func(s []*fleet.Snapshot, cluster int, engine int32) float64 {
+		for _, target := range s[cluster].Rows[1].Targets {
+			if target.Engine == engine {
+				return target.Limit
+			}
+		}
+		return 0
+	}
+	const far, near = 0, 1
+	require.InDelta(t, limit(one, 0, near)/2, limit(two, 0, near), 1)
+	total := limit(one, 0, far) + limit(one, 1, far)
+	held := crowdsOf(c)["far"].requests
+	require.Greater(t, total, crowding*held)
+	require.Less(t, total, 2*crowding*held)
+}
+
 func TestPenaltiesEnterTheView(t *testing.T) {
 	v := buildView(parse(t, file), []planeReport{reported(func(r *pb.ReportRequest) {
 		r.Penalties = []*pb.Penalty{{Engine: "near", Seconds: 2}}
@@ -177,7 +208,7 @@ func TestCutMakesValidSnapshotsOfEveryCluster(t *testing.T) {
 		r.Readings = []*pb.Reading{{Engine: "near", Failures: 3, Time: timestamppb.New(now)}}
 	})}, now)
 	plan := policy.ByCapacity(view)
-	snapshots := cut(c, plan, view)
+	snapshots := cut(c, plan, map[string]int{"a": 2})
 	require.Len(t, snapshots, 2)
 	for _, s := range snapshots {
 		require.NoError(t, s.Validate())
@@ -188,6 +219,7 @@ func TestCutMakesValidSnapshotsOfEveryCluster(t *testing.T) {
 		for _, r := range s.Rows {
 			require.Len(t, r.Targets, 1)
 			require.Equal(t, "far", s.Engines[r.Targets[0].Engine].Name)
+			require.GreaterOrEqual(t, r.Targets[0].Limit, float64(leastLimit))
 		}
 	}
 }
@@ -196,7 +228,7 @@ func TestSameIgnoresPredictionsAndTime(t *testing.T) {
 	c := parse(t, file)
 	view := buildView(c, nil, now)
 	plan := policy.ByCapacity(view)
-	a, b := cut(c, plan, view), cut(c, plan, view)
+	a, b := cut(c, plan, nil), cut(c, plan, nil)
 	b[0].Time, b[0].Rows[0].Targets[0].Predicted = now, 99
 	require.True(t, same(a, b))
 	b[0].Rows[0].Shed[0] = 0.1

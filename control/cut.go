@@ -15,8 +15,11 @@ const fallbacksPerRow = 8
 
 // cut makes one snapshot per cluster of a plan. Every configured engine stands
 // in the engine table, dead ones too: somebody must notice when they are back.
-func cut(c *config.Config, plan *fleet.Plan, view *fleet.View) []*fleet.Snapshot {
-	table, index := engineTable(c, view)
+// replicas is the number of data planes of a cluster, between which the limits
+// of its work in flight are divided.
+func cut(c *config.Config, plan *fleet.Plan, replicas map[string]int) []*fleet.Snapshot {
+	table, index := engineTable(c)
+	crowds := crowdsOf(c)
 	byCluster := map[string]*fleet.Snapshot{}
 	out := make([]*fleet.Snapshot, 0, len(c.Clusters))
 	for _, cl := range c.Clusters {
@@ -27,7 +30,9 @@ func cut(c *config.Config, plan *fleet.Plan, view *fleet.View) []*fleet.Snapshot
 	for i := range plan.Rows {
 		r := &plan.Rows[i]
 		if s := byCluster[r.Cluster]; s != nil && len(r.Arcs) > 0 {
-			s.Rows = append(s.Rows, cutRow(plan, r, index))
+			row := cutRow(plan, r, index)
+			setLimits(plan, r, &row, table, crowds, max(replicas[r.Cluster], 1))
+			s.Rows = append(s.Rows, row)
 		}
 	}
 	for _, s := range out {
@@ -59,18 +64,59 @@ func cutRow(plan *fleet.Plan, r *fleet.Row, index map[string]int32) fleet.Snapsh
 	return row
 }
 
+// crowding is how many times the requests that an engine holds at its capacity
+// may be there before data planes stop sending more: a plan is exceeded by that
+// much only when it is wrong.
+const crowding = 3
+
+// leastLimit is the least limit of a target, in requests: a data plane must always
+// be able to try.
+const leastLimit = 4
+
+// crowd is what an engine holds at its capacity.
+type crowd struct {
+	requests float64 // in the engine
+	capacity float64 // requests/s
+}
+
+func crowdsOf(c *config.Config) map[string]crowd {
+	out := make(map[string]crowd, len(c.Engines))
+	for _, e := range c.Engines {
+		m := latency.New(e.Fleet().Profile)
+		out[e.Name] = crowd{m.Phi(m.Capacity()), m.Capacity()}
+	}
+	return out
+}
+
+// setLimits says how many requests a data plane may have at each engine of a row:
+// a few times what the engine holds at its capacity, divided between the rows
+// that use it by their part of its load.
+func setLimits(plan *fleet.Plan, r *fleet.Row, row *fleet.SnapshotRow, table []fleet.SnapshotEngine, crowds map[string]crowd, replicas int) {
+	part := map[string]float64{}
+	for _, a := range r.Arcs {
+		if e := plan.Engines[a.Engine]; e.Load > 0 {
+			part[e.Name] = min(1, a.Weight*r.Admitted()/e.Load)
+		} else {
+			part[e.Name] = 1 // nobody uses it: whoever must may
+		}
+	}
+	for i := range row.Targets {
+		t := &row.Targets[i]
+		name := table[t.Engine].Name
+		c := crowds[name]
+		held := c.requests + c.capacity*t.Network
+		t.Limit = max(leastLimit, math.Ceil(crowding*held*part[name]/float64(replicas)))
+	}
+}
+
 // engineTable lists the configured engines by name, each with the cluster that
 // reads its signals: the nearest.
-func engineTable(c *config.Config, view *fleet.View) ([]fleet.SnapshotEngine, map[string]int32) {
-	capacity := map[string]float64{}
-	for _, e := range c.View().Engines {
-		capacity[e.Name] = latency.New(e.Profile).Capacity()
-	}
+func engineTable(c *config.Config) ([]fleet.SnapshotEngine, map[string]int32) {
 	table := make([]fleet.SnapshotEngine, 0, len(c.Engines))
 	for _, e := range c.Engines {
 		table = append(table, fleet.SnapshotEngine{
-			Name: e.Name, Region: e.Region, URL: e.URL, Kind: e.Kind,
-			Capacity: capacity[e.Name], Collector: nearest(c, e.Region),
+			Name: e.Name, Region: e.Region, URL: e.URL, Kind: e.Kind, Protocol: e.Protocol,
+			Capacity: latency.New(e.Fleet().Profile).Capacity(), Collector: nearest(c, e.Region),
 		})
 	}
 	slices.SortFunc(table, func(a, b fleet.SnapshotEngine) int { return cmp.Compare(a.Name, b.Name) })

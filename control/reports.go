@@ -68,8 +68,17 @@ func buildView(c *config.Config, planes []planeReport, now time.Time) *fleet.Vie
 	v.Time = now
 	v.Demands = demands(c, planes)
 	v.Distances = distances(v.Distances, planes)
-	v.Engines = engines(v.Engines, planes, now)
+	v.Engines = engines(c, v.Engines, planes, now)
 	return v
+}
+
+// replicas counts the data planes of each cluster.
+func replicas(planes []planeReport) map[string]int {
+	out := map[string]int{}
+	for _, p := range planes {
+		out[p.Cluster]++
+	}
+	return out
 }
 
 // plausible refuses what no measurement gives: NaN, infinities, negative numbers.
@@ -133,9 +142,10 @@ func distances(configured []fleet.Distance, planes []planeReport) []fleet.Distan
 	return out
 }
 
-// engines leaves out the dead ones and sets penalties. A model whose engines all
-// seem dead keeps them all: routing to where it may fail is better than nowhere.
-func engines(configured []fleet.Engine, planes []planeReport, now time.Time) []fleet.Engine {
+// engines leaves out the dead and draining ones and sets penalties. A model that
+// would be left with none keeps them all: routing to where it may fail is better
+// than nowhere.
+func engines(c *config.Config, configured []fleet.Engine, planes []planeReport, now time.Time) []fleet.Engine {
 	penalties := map[string]float64{}
 	for _, p := range planes {
 		for _, x := range p.Penalties {
@@ -144,20 +154,23 @@ func engines(configured []fleet.Engine, planes []planeReport, now time.Time) []f
 			}
 		}
 	}
-	dead := map[string]bool{}
+	away := map[string]bool{}
 	for name, r := range readings(planes, now) {
-		dead[name] = !r.Reachable && r.Failures >= deadAfter
+		away[name] = !r.Reachable && r.Failures >= deadAfter
+	}
+	for _, e := range c.Engines {
+		away[e.Name] = away[e.Name] || e.Drain
 	}
 	alive := map[string]bool{} // models
 	for _, e := range configured {
 		for _, m := range e.Models {
-			alive[m] = alive[m] || !dead[e.Name]
+			alive[m] = alive[m] || !away[e.Name]
 		}
 	}
 	out := make([]fleet.Engine, 0, len(configured))
 	for _, e := range configured {
 		needed := slices.ContainsFunc(e.Models, func(m string) bool { return !alive[m] })
-		if !dead[e.Name] || needed {
+		if !away[e.Name] || needed {
 			e.Penalty = penalties[e.Name]
 			out = append(out, e)
 		}

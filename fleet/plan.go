@@ -17,6 +17,19 @@ type Plan struct {
 
 	Rows    []Row
 	Engines []EngineLoad
+	// Prices are what a request costs on arrival at a group of engines, sorted by
+	// (Model, Engine); empty where the policy knows none.
+	Prices []GroupPrice
+}
+
+// GroupPrice is what one more request/s of a model costs everybody once it has
+// arrived at a group: the engines of one region that are equally far from every
+// cluster and serve the model. It holds offset, latency, congestion, cap,
+// penalty, and the churn price as far as the engines cause it.
+type GroupPrice struct {
+	Model   string
+	Engine  int32 // index into Plan.Engines of the group's first engine
+	Seconds float64
 }
 
 // Row is the plan of one (cluster, model).

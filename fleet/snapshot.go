@@ -21,6 +21,7 @@ type SnapshotEngine struct {
 	URL      string
 	Kind     string
 	Capacity float64 // requests/s, the hard cap
+	Protocol string  // "http1" or "h2c"
 	// Collector is the cluster whose data planes read the engine's signals.
 	Collector string
 }
@@ -40,4 +41,5 @@ type Target struct {
 	Weight    float64 // fraction of the row's admitted requests
 	Predicted float64 // seconds from the data plane and back, network included
 	Network   float64 // seconds, the part of Predicted spent in the network
+	Limit     float64 // requests that this data plane may have there at once; 0 has no bound
 }

@@ -41,15 +41,27 @@ func (v *View) Validate() error {
 			regions = append(regions, e.Region)
 		}
 	}
+	engineRegion := make(map[string]string, len(v.Engines))
+	for i := range v.Engines {
+		engineRegion[v.Engines[i].Name] = v.Engines[i].Region
+	}
 	distances := map[[2]string]bool{}
+	single := map[[2]string]bool{} // (cluster, engine)
 	for i, d := range v.Distances {
 		if !clusters[d.Cluster] {
 			bad("distances[%d]: unknown cluster %q", i, d.Cluster)
 		}
-		if distances[[2]string{d.Cluster, d.Region}] {
-			bad("distances[%d]: %q to %q is there twice", i, d.Cluster, d.Region)
+		seen, to := distances, d.Region
+		if d.Engine != "" {
+			seen, to = single, d.Engine
+			if region, ok := engineRegion[d.Engine]; ok && region != d.Region {
+				bad("distances[%d]: engine %q is in region %q, not %q", i, d.Engine, region, d.Region)
+			}
 		}
-		distances[[2]string{d.Cluster, d.Region}] = true
+		if seen[[2]string{d.Cluster, to}] {
+			bad("distances[%d]: %q to %q is there twice", i, d.Cluster, to)
+		}
+		seen[[2]string{d.Cluster, to}] = true
 		if err := inRange("seconds", d.Seconds, 0, math.MaxFloat64); err != nil {
 			bad("distances[%d]: %w", i, err)
 		}
@@ -104,7 +116,15 @@ func (e *Engine) validate() error {
 		inRange("offset", e.Offset, 0, math.MaxFloat64),
 		inRange("penalty", e.Penalty, 0, math.MaxFloat64),
 		inRange("weight", e.Weight, 0, math.MaxFloat64),
+		e.validateRamp(),
 	)
+}
+
+func (e *Engine) validateRamp() error {
+	if !(e.Ramp >= 0 && e.Ramp <= 1) {
+		return fmt.Errorf("ramp: %v is not in [0, 1]", e.Ramp)
+	}
+	return nil
 }
 
 // Validate reports what is wrong with the profile.
@@ -162,6 +182,7 @@ func (r *SnapshotRow) validate(engines int) error {
 			inRange("weight", t.Weight, 0, 1+weightTolerance),
 			inRange("predicted", t.Predicted, 0, math.MaxFloat64),
 			inRange("network", t.Network, 0, math.MaxFloat64),
+			inRange("limit", t.Limit, 0, math.MaxFloat64),
 		); err != nil {
 			return err
 		}

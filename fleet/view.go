@@ -68,6 +68,10 @@ type Engine struct {
 	Offset  float64 // seconds of network time beyond the region's distance
 	Penalty float64
 	Weight  float64
+	// Ramp limits the load of an engine that is still cold (no KV cache, no
+	// compiled graphs) to this fraction of its capacity, in (0, 1]; 0 is no limit.
+	// It is waived where keeping it would refuse requests.
+	Ramp float64
 }
 
 // Profile is an engine's capacity and how its latency grows with load, by the
@@ -89,10 +93,11 @@ type Demand struct {
 }
 
 // Distance is the expected network time of one round trip from a cluster to the
-// engines of a region.
+// engines of a region, or to one of them alone, which overrides its region's.
 type Distance struct {
 	Cluster string
 	Region  string
+	Engine  string  // the one engine of the region that is meant; empty: all of them
 	Seconds float64 // >= 0
 }
 

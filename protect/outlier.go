@@ -19,6 +19,8 @@ const (
 	Failure
 	// Unreachable is a connection that could not be made: nothing was sent.
 	Unreachable
+	// Stalled is an engine that accepts requests and gives no sign of life.
+	Stalled
 )
 
 const (
@@ -26,6 +28,7 @@ const (
 	leaseFirst         = time.Second
 	leaseMax           = 16 * time.Second
 	penaltyStep        = 0.5 // seconds a failure adds
+	penaltyStalled     = 5   // seconds a stall adds
 	penaltyMax         = 30  // seconds
 	penaltyHalfLife    = 10 * time.Second
 	slowFactor         = 3.0 // times the prediction before slowness counts
@@ -44,8 +47,8 @@ type Outlier struct {
 }
 
 // Observe records how an attempt ended at time now. It returns how long the
-// engine is to be passed over, 0 for not at all: at once when it is unreachable,
-// after three failures in a row otherwise, twice as long each time it goes on.
+// engine is to be passed over, 0 for not at all: at once when it is unreachable
+// or stalled, after three failures in a row otherwise, twice as long each time it goes on.
 func (o *Outlier) Observe(outcome Outcome, now int64) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -57,11 +60,15 @@ func (o *Outlier) Observe(outcome Outcome, now int64) time.Duration {
 	case Backpressure:
 		o.penalty = min(o.penalty+penaltyStep/5, penaltyMax)
 		return 0
-	case Unreachable:
+	case Unreachable, Stalled:
 		o.consecutive = max(o.consecutive, failuresToPassOver-1)
 	}
 	o.consecutive++
-	o.penalty = min(o.penalty+penaltyStep, penaltyMax)
+	step := penaltyStep
+	if outcome == Stalled {
+		step = penaltyStalled
+	}
+	o.penalty = min(o.penalty+step, penaltyMax)
 	if o.consecutive < failuresToPassOver {
 		return 0
 	}

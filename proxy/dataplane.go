@@ -28,6 +28,7 @@ type Options struct {
 	Cluster string
 	Proxy   config.Proxy
 	Signals config.Signals
+	Aliases []config.Alias
 	// Control connects to the control plane.
 	Control grpc.ClientConnInterface
 	// Dial opens connections to engines; nil for the network's own.
@@ -45,10 +46,15 @@ type DataPlane struct {
 	started   time.Time
 	log       *slog.Logger
 	metrics   *metrics
-	transport *http.Transport
-	dial      func(ctx context.Context, network, addr string) (net.Conn, error)
 	memory    *memory
 	table     atomic.Pointer[table]
+	aliasList []config.Alias
+	aliases   map[string]*alias
+	queued    waitingBytes
+	decisions *ring
+	stored    *stored
+	// background holds the losers of hedges until they have ended.
+	background sync.WaitGroup
 
 	control    grpc.ClientConnInterface
 	subscriber *weights.Subscriber
@@ -60,26 +66,19 @@ type DataPlane struct {
 // New makes a data plane. It routes from its saved snapshot, if there is one,
 // at once; Run connects it to the control plane.
 func New(o Options) (*DataPlane, error) {
+	dial := o.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	}
 	p := &DataPlane{
 		cluster: o.Cluster, config: o.Proxy, signals: o.Signals, started: time.Now(),
 		instance: newInstance(), log: o.Log.With("cluster", o.Cluster), control: o.Control,
-		memory: newMemory(o.Proxy.RetryBudget), dial: o.Dial,
+		aliasList: o.Aliases, aliases: newAliases(o.Aliases), stored: newStored(), prober: newProber(dial),
 	}
-	if p.dial == nil {
-		p.dial = (&net.Dialer{Timeout: 5 * time.Second}).DialContext
-	}
-	p.transport = &http.Transport{
-		DialContext:         p.dial,
-		MaxIdleConnsPerHost: 1024,
-		// Shorter than uvicorn's keep-alive of 5 s, so that the engine never
-		// closes a connection that is about to be used.
-		IdleConnTimeout:    4 * time.Second,
-		DisableCompression: true,
-		WriteBufferSize:    16 << 10,
-		ReadBufferSize:     16 << 10,
-	}
+	p.decisions = &ring{instance: p.instance}
+	p.queued.limit = int64(o.Proxy.QueueBytes)
 	p.metrics = newMetrics(p, o.Registry)
-	p.prober = newProber(p.dial)
+	p.memory = newMemory(o.Proxy.RetryBudget, newTransports(o.Proxy, dial), p.metrics)
 	p.scraper = signals.NewScraper(context.Background(), signals.Options{
 		Interval: time.Duration(o.Signals.Interval), Timeout: time.Duration(o.Signals.Timeout),
 	})
@@ -121,13 +120,20 @@ func (p *DataPlane) Snapshot() *fleet.Snapshot {
 // measures distances until ctx is done. It may be called once.
 func (p *DataPlane) Run(ctx context.Context) {
 	defer p.scraper.Close()
-	defer p.transport.CloseIdleConnections()
+	defer p.Close()
 	reporter := &signals.Reporter{Conn: p.control, Interval: time.Duration(p.signals.Report), Build: p.report, Log: p.log}
 	var wg sync.WaitGroup
 	wg.Go(func() { p.subscriber.Run(ctx) })
 	wg.Go(func() { reporter.Run(ctx) })
 	wg.Go(func() { p.prober.run(ctx, p.Snapshot) })
+	wg.Go(func() { p.watchLiveness(ctx) })
 	wg.Wait()
+}
+
+// Close ends idle connections to engines and waits for what runs beside requests.
+func (p *DataPlane) Close() {
+	p.background.Wait()
+	p.memory.transports.closeIdle()
 }
 
 // apply puts a snapshot in force. Tables are built here, off the request path.

@@ -82,4 +82,15 @@ func (m *mean) seconds(at time.Time) float64 {
 type atomicFloat struct{ bits atomic.Uint64 }
 
 func (n *atomicFloat) store(x float64) { n.bits.Store(math.Float64bits(x)) }
-func (n *atomicFloat) load() float64   { return math.Float64frombits(n.bits.Load()) }
+
+// blend moves the number a little towards x; the first x is taken whole. Of
+// racing updates one may be lost.
+func (n *atomicFloat) blend(x float64) {
+	const part = 1.0 / 64
+	if old := n.load(); old != 0 {
+		x = old + part*(x-old)
+	}
+	n.store(x)
+}
+
+func (n *atomicFloat) load() float64 { return math.Float64frombits(n.bits.Load()) }

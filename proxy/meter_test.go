@@ -158,7 +158,7 @@ func TestMetricsAreBoundedAndWhole(t *testing.T) {
 	require.NoError(t, p.apply(evenSnapshot(engine.URL)))
 	front := httptest.NewServer(p.Handler())
 	defer front.Close()
-	defer p.transport.CloseIdleConnections()
+	defer p.Close()
 	h := &harness{t: t, url: front.URL, client: &http.Client{}}
 	defer h.client.CloseIdleConnections()
 	for _, model := range []string{"m", "ghost-1", "ghost-2"} {

@@ -23,13 +23,13 @@ const (
 // prober measures the distance to each region: the least of the recent times
 // that opening a connection to one of its engines took, which is one round trip.
 type prober struct {
-	dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	dial dialer
 
 	mu      sync.Mutex
 	samples map[string][]float64 // by region, newest last, seconds
 }
 
-func newProber(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *prober {
+func newProber(dial dialer) *prober {
 	return &prober{dial: dial, samples: map[string][]float64{}}
 }
 

@@ -62,7 +62,7 @@ func newPlane(t *testing.T, settings config.Proxy) *DataPlane {
 		Cluster: "c", Proxy: settings, Control: noControl{}, Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
-	t.Cleanup(p.transport.CloseIdleConnections)
+	t.Cleanup(p.Close)
 	t.Cleanup(p.scraper.Close)
 	return p
 }
@@ -446,8 +446,10 @@ func TestNoKeySpreads(t *testing.T) {
 	h := newHarness(t, answers("a"), answers("b"))
 	seen := map[string]int{}
 	for range 100 {
-		resp := h.post(`{"model":"m","input":"x"}`)
+		resp, err := h.client.Post(h.url+"/v1/embeddings", "application/json", strings.NewReader(`{"model":"m","input":"x"}`))
+		require.NoError(t, err)
 		h.read(resp)
+		_ = resp.Body.Close()
 		seen[resp.Header.Get("X-Wardrop-Engine")]++
 	}
 	require.Greater(t, seen["e0"], 20)

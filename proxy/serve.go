@@ -1,10 +1,12 @@
 package proxy
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -21,51 +23,59 @@ const (
 	usualOutput = 256
 	// shedRetryAfter is what a refused client is told to wait: about a tick.
 	shedRetryAfter = 2
+	// statusClientClosed is what nginx calls a client that went away; it is
+	// counted, never read by anyone.
+	statusClientClosed = 499
 )
-
-// routes builds the handler of the request path.
-func (p *DataPlane) routes() http.Handler {
-	mux := http.NewServeMux()
-	for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/embeddings"} {
-		mux.HandleFunc("POST "+path, p.serve)
-		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Allow", "POST")
-			refuse(http.StatusMethodNotAllowed, "invalid_request_error", "method_not_allowed", "use POST").write(w)
-		})
-	}
-	mux.HandleFunc("GET /v1/models", p.serveModels)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(http.StatusNotFound, "invalid_request_error", "unknown_url", "unknown path %s", r.URL.Path).write(w)
-	})
-	return mux
-}
 
 // request is one request on its way.
 type request struct {
 	w        http.ResponseWriter
 	r        *http.Request
+	ctx      context.Context // the client's, with the request's deadline
+	endpoint endpoint
 	body     *bodyBuffer
+	table    *table
 	row      *rowState
 	pick     route.Pick
 	work     int64
 	priority fleet.Priority
 	arrived  time.Time
+	fields   Fields
+	record   record
 }
 
-func (p *DataPlane) serve(w http.ResponseWriter, r *http.Request) {
-	q := request{w: w, r: r, arrived: time.Now(), priority: fleet.Standard}
+// serve answers a request that names its model in the body.
+func (p *DataPlane) serve(w http.ResponseWriter, r *http.Request, e endpoint) {
+	q := &request{w: w, r: r, ctx: r.Context(), endpoint: e, arrived: time.Now(), priority: fleet.Standard}
+	q.record.sequence = p.decisions.next.Add(1)
 	body, err := readBody(r, int64(p.config.MaxBody))
 	if err != nil {
-		p.refuse(w, p.bodyError(r, err))
+		p.refuse(w, q, p.bodyError(r, err))
 		return
 	}
-	defer body.release()
 	q.body = body
-	if e := p.admit(&q); e != nil {
-		p.refuse(w, e)
+	defer func() { q.body.release() }()
+	defer p.remember(q)
+	refusal, cancel := p.admit(q)
+	defer cancel()
+	if refusal != nil {
+		p.refuse(w, q, refusal)
 		return
 	}
-	p.forward(&q)
+	p.forward(q)
+}
+
+// remember puts the decision into the ring.
+func (p *DataPlane) remember(q *request) {
+	d := &q.record
+	d.Time, d.Cluster, d.Priority, d.Work = q.arrived, p.cluster, q.priority.String(), q.work
+	d.Model, d.Seconds = q.fields.Model, time.Since(q.arrived).Seconds()
+	d.Spilled, d.Passed = q.pick.Spilled, q.pick.Passed
+	if q.table != nil {
+		d.Epoch, d.Version = q.table.router.Snapshot.Epoch, q.table.router.Snapshot.Version
+	}
+	p.decisions.put(d)
 }
 
 // bodyError says why a body could not be read. A client that went away gets no
@@ -76,14 +86,55 @@ func (p *DataPlane) bodyError(r *http.Request, err error) *refusal {
 			"the body is larger than %d bytes, the limit of this proxy", p.config.MaxBody)
 	}
 	if r.Context().Err() != nil {
-		return refuse(statusClientClosed, "invalid_request_error", "client_closed", "the client went away")
+		return clientClosed()
 	}
 	return badRequest("unreadable_body", "the body could not be read: %v", err)
 }
 
+func clientClosed() *refusal {
+	return refuse(statusClientClosed, "invalid_request_error", "client_closed", "the client went away")
+}
+
+func noSnapshot() *refusal {
+	return refuse(http.StatusServiceUnavailable, "server_error", "no_snapshot",
+		"this data plane has no routing weights yet: it waits for the control plane")
+}
+
 // admit decides where the request may go: it sniffs the body, finds the row,
-// sheds if the plan says so, and picks.
-func (p *DataPlane) admit(q *request) *refusal {
+// sheds if the plan says so, picks, and waits for room if there is none. cancel
+// must be called when the request has ended.
+func (p *DataPlane) admit(q *request) (_ *refusal, cancel context.CancelFunc) {
+	cancel = func() {}
+	if e := q.sniff(); e != nil {
+		return e, cancel
+	}
+	if q.table = p.table.Load(); q.table == nil {
+		return noSnapshot(), cancel
+	}
+	if e := p.resolve(q); e != nil {
+		return e, cancel
+	}
+	q.row.model.demand[q.priority].add()
+	if e := p.shed(q); e != nil {
+		return e, cancel
+	}
+	q.work = expectedWork(q.body.buf.Len(), q.fields.MaxTokens)
+	q.row.model.usual.blend(float64(q.work))
+	timeout, e := q.timeout(time.Duration(p.config.TotalTimeout))
+	if e != nil {
+		return e, cancel
+	}
+	if timeout > 0 {
+		q.ctx, cancel = context.WithTimeout(q.ctx, timeout-time.Since(q.arrived))
+	}
+	q.row.model.budget.Admit(q.row.Utilisation)
+	q.pick = q.row.Pick(q.key(), q.work, q.arrived.UnixNano())
+	p.prefer(q)
+	return p.room(q), cancel
+}
+
+// sniff reads what routing needs of headers and body.
+func (q *request) sniff() *refusal {
 	if name := q.r.Header.Get("X-Priority"); name != "" {
 		priority, err := fleet.ParsePriority(name)
 		if err != nil {
@@ -91,35 +142,87 @@ func (p *DataPlane) admit(q *request) *refusal {
 		}
 		q.priority = priority
 	}
-	fields, err := Sniff(q.body.buf.Bytes())
+	var err error
+	if q.endpoint.body == formBody {
+		err = q.fields.sniffForm(q.body.buf.Bytes(), q.r.Header.Get("Content-Type"))
+	} else {
+		err = q.fields.sniff(q.body.buf.Bytes())
+	}
 	if err != nil {
 		return badRequest("invalid_body", "%v", err)
 	}
-	t := p.table.Load()
-	if t == nil {
-		return noSnapshot()
-	}
-	q.row = t.rows[fields.Model]
-	if q.row == nil {
-		return refuse(http.StatusNotFound, "invalid_request_error", "model_not_found", "the model %q does not exist", fields.Model)
-	}
-	q.row.model.demand[q.priority].add()
-	if fraction := q.row.Shed[q.priority]; fraction > 0 && protect.Shed(shedDraw(q.r), fraction) {
-		q.row.model.shed[q.priority].add()
-		e := refuse(http.StatusTooManyRequests, "rate_limit_error", "shed",
-			"demand for %q exceeds capacity: %.0f%% of %s requests are refused", fields.Model, 100*fraction, q.priority)
-		e.retryAfter = shedRetryAfter
-		return e
-	}
-	q.row.model.budget.Admit(q.row.Utilisation)
-	q.work = expectedWork(q.body.buf.Len(), fields.MaxTokens)
-	q.pick = q.row.Pick(keyHash(q.r, &fields), q.work, q.arrived.UnixNano())
 	return nil
 }
 
-func noSnapshot() *refusal {
-	return refuse(http.StatusServiceUnavailable, "server_error", "no_snapshot",
-		"this data plane has no routing weights yet: it waits for the control plane")
+// resolve finds the row of the model, or of one that an alias stands for.
+func (p *DataPlane) resolve(q *request) *refusal {
+	if a := p.aliases[q.fields.Model]; a != nil {
+		model := a.choose(q.keyAmong(a.name, a.shared, aliasSpread))
+		if q.fields.modelAt[1] == 0 {
+			return badRequest("invalid_body", "the alias %q cannot be used in this form", a.name)
+		}
+		body, err := q.body.rename(q.fields.modelAt, model, q.endpoint.body == jsonBody)
+		if err != nil {
+			return badRequest("invalid_body", "%v", err)
+		}
+		q.body.release()
+		q.body, q.fields.Model = body, model
+	}
+	if q.row = q.table.rows[q.fields.Model]; q.row == nil {
+		return refuse(http.StatusNotFound, "invalid_request_error", "model_not_found", "the model %q does not exist", q.fields.Model)
+	}
+	return nil
+}
+
+// shed refuses the fraction that the plan sheds.
+func (p *DataPlane) shed(q *request) *refusal {
+	fraction := q.row.Shed[q.priority]
+	if fraction == 0 || !protect.Shed(shedDraw(q.r), fraction) {
+		return nil
+	}
+	q.row.model.shed[q.priority].add()
+	e := refuse(http.StatusTooManyRequests, "rate_limit_error", "shed",
+		"demand for %q exceeds capacity: %.0f%% of %s requests are refused", q.fields.Model, 100*fraction, q.priority)
+	e.retryAfter = shedRetryAfter
+	return e
+}
+
+// timeout is the least of the client's and our own limit, 0 for none. A request
+// that cannot make it is refused at once: it would only take others' place.
+func (q *request) timeout(total time.Duration) (time.Duration, *refusal) {
+	limit := total
+	text := q.r.Header.Get("X-Request-Timeout")
+	if text == "" {
+		text = q.r.Header.Get("X-Stainless-Timeout") // OpenAI's and Anthropic's clients, in seconds
+	}
+	if text != "" {
+		own, err := parseTimeout(text)
+		if err != nil {
+			return 0, badRequest("invalid_timeout", "x-request-timeout: %v", err)
+		}
+		if limit == 0 || own < limit {
+			limit = own
+		}
+	}
+	// A smaller request than usual takes less than the plan predicts.
+	expected := q.row.Fastest * min(1, float64(q.work)/q.row.model.usual.load())
+	if limit > 0 && expected > limit.Seconds() {
+		return 0, refuse(http.StatusGatewayTimeout, "server_error", "deadline",
+			"no engine of %q is expected to answer within %v: the fastest takes %.3g s", q.fields.Model, limit, expected)
+	}
+	return limit, nil
+}
+
+// parseTimeout reads seconds or a duration with a unit.
+func parseTimeout(text string) (time.Duration, error) {
+	if s, err := strconv.ParseFloat(text, 64); err == nil {
+		if s > 0 && s < 1e6 {
+			return time.Duration(s * float64(time.Second)), nil
+		}
+	} else if d, err := time.ParseDuration(text); err == nil && d > 0 {
+		return d, nil
+	}
+	return 0, fmt.Errorf("%q is no time: write seconds, or 1500ms", text)
 }
 
 // expectedWork is a request's work in tokens.
@@ -130,15 +233,42 @@ func expectedWork(bodyBytes int, maxTokens int64) int64 {
 	return int64(bodyBytes)/bytesPerToken + maxTokens
 }
 
-// keyHash hashes the affinity key; without one the request may go anywhere.
-func keyHash(r *http.Request, f *Fields) uint64 {
-	if session := r.Header.Get("X-Session-Id"); session != "" {
-		return route.HashKey(route.KeySession, f.Model, []byte(session))
+// key hashes the affinity key; without one the request may go anywhere.
+func (q *request) key() uint64 {
+	h := q.keyAmong(q.fields.Model, q.row.model.popularity.Load(), len(q.row.targets))
+	q.record.KeyHash = h
+	return h
+}
+
+// keyAmong hashes the first key there is: the session's, the body's explicit one,
+// the prompt's prefix at the depth where it tells traffic apart.
+func (q *request) keyAmong(model string, shared *route.Popularity, engines int) uint64 {
+	if session := q.r.Header.Get("X-Session-Id"); session != "" {
+		q.record.key = route.KeySession
+		return route.HashKey(route.KeySession, model, []byte(session))
 	}
-	if f.KeySource == route.KeyNone {
-		return rand.Uint64()
+	if q.fields.KeySource != route.KeyNone {
+		q.record.key = q.fields.KeySource
+		return route.HashKey(q.fields.KeySource, model, q.fields.Key)
 	}
-	return route.HashKey(f.KeySource, f.Model, f.Key)
+	if q.endpoint.cached && q.fields.Prefix.Len() > 0 {
+		h, depth := shared.Key(&q.fields.Prefix, engines, q.arrived.UnixNano())
+		q.record.key, q.record.Depth = route.KeyPrefix, depth
+		return route.HashPrefix(model, h)
+	}
+	q.record.key = route.KeyNone
+	return rand.Uint64()
+}
+
+// prefer sends a request that goes on from a stored response to the engine that
+// holds it.
+func (p *DataPlane) prefer(q *request) {
+	if q.fields.Previous == "" {
+		return
+	}
+	if at, ok := p.stored.get(q.fields.Previous); ok {
+		q.row.Prefer(&q.pick, at.engine)
+	}
 }
 
 // shedDraw is uniform, and the same for the same request id.
@@ -149,28 +279,43 @@ func shedDraw(r *http.Request) uint64 {
 	return rand.Uint64()
 }
 
-func (p *DataPlane) serveModels(w http.ResponseWriter, _ *http.Request) {
-	type model struct {
-		ID      string `json:"id"`
-		Object  string `json:"object"`
-		Created int64  `json:"created"`
-		OwnedBy string `json:"owned_by"`
+// room waits until the picked engine, or another of the row, has room. Without
+// any the request is refused: to add to a crowd helps nobody.
+func (p *DataPlane) room(q *request) *refusal {
+	fits := func() bool { return q.row.Fit(&q.pick) }
+	if fits() {
+		return nil
 	}
-	t := p.table.Load()
-	if t == nil {
-		p.refuse(w, noSnapshot())
-		return
+	size := int64(q.body.buf.Len())
+	if !p.queued.take(size) {
+		return p.full(q)
 	}
-	models := []model{}
-	for _, name := range t.router.Models() {
-		models = append(models, model{name, "model", p.started.Unix(), "wardrop"})
+	defer p.queued.give(size)
+	start := time.Now()
+	ok := q.row.model.queue.wait(q.ctx, time.Duration(p.config.QueueTime), fits)
+	q.record.Queued = time.Since(start).Seconds()
+	switch {
+	case ok:
+		return nil
+	case q.r.Context().Err() != nil:
+		return clientClosed()
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"object": "list", "data": models})
+	return p.full(q)
 }
 
-// refuse answers a request itself.
-func (p *DataPlane) refuse(w http.ResponseWriter, e *refusal) {
+func (p *DataPlane) full(q *request) *refusal {
+	q.row.model.shed[q.priority].add()
+	e := refuse(http.StatusTooManyRequests, "rate_limit_error", "full", "every engine of %q is full", q.fields.Model)
+	e.retryAfter = shedRetryAfter
+	return e
+}
+
+// refuse answers a request itself; q is nil for one that never was a request.
+func (p *DataPlane) refuse(w http.ResponseWriter, q *request, e *refusal) {
 	p.metrics.refused.WithLabelValues(e.code).Inc()
+	if q != nil {
+		q.record.Status, q.record.Refused = e.status, e.code
+		w.Header().Set("X-Wardrop-Decision", p.decisions.id(q.record.sequence))
+	}
 	e.write(w)
 }

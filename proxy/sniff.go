@@ -16,12 +16,21 @@ type Fields struct {
 	Model     string
 	Stream    bool
 	MaxTokens int64 // 0 when the body does not say
-	KeySource route.KeySource
-	Key       []byte // the affinity key; it points into the body
-}
 
-// prefixBytes is how much of a completion's prompt makes its affinity key.
-const prefixBytes = 1024
+	// KeySource and Key are the explicit affinity key, KeyNone without one. Key
+	// points into memory of its own.
+	KeySource route.KeySource
+	Key       []byte
+	// Prefix is the chain of the prompt's leading blocks; it makes the key where
+	// there is no explicit one.
+	Prefix route.Prefix
+
+	// Previous is the previous_response_id.
+	Previous string
+
+	// modelAt is where the model's value stands in the body, quotes included.
+	modelAt [2]int
+}
 
 var errNotObject = errors.New("the body is not a JSON object")
 
@@ -29,35 +38,40 @@ var errNotObject = errors.New("the body is not a JSON object")
 // trailing bytes are errors, because an engine could read such a body in another
 // way than we do. It makes one pass and decodes only what it needs.
 //
-// The affinity key is, in this order: prompt_cache_key, conversation or
-// previous_response_id, the messages up to and including the first of the user,
-// the leading bytes of the prompt.
+// The explicit key is prompt_cache_key, else conversation or
+// previous_response_id. The prefix is made of system, messages, input and prompt,
+// in the order in which they stand.
 func Sniff(body []byte) (Fields, error) {
 	var f Fields
+	err := f.sniff(body)
+	return f, err
+}
+
+func (f *Fields) sniff(body []byte) error {
 	d := jsontext.NewDecoder(bytes.NewBuffer(body))
 	t, err := d.ReadToken()
 	if err != nil || t.Kind() != '{' {
-		return f, errNotObject
+		return errNotObject
 	}
 	for d.PeekKind() != '}' {
 		t, err := d.ReadToken()
 		if err != nil {
-			return f, tidy(err)
+			return tidy(err)
 		}
 		if err := f.field(d, t.String()); err != nil {
-			return f, tidy(err)
+			return tidy(err)
 		}
 	}
 	if _, err := d.ReadToken(); err != nil {
-		return f, tidy(err)
+		return tidy(err)
 	}
 	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
-		return f, errors.New("there is more after the JSON object")
+		return errors.New("there is more after the JSON object")
 	}
 	if f.Model == "" {
-		return f, errors.New("no model: name one in \"model\"")
+		return errors.New("no model: name one in \"model\"")
 	}
-	return f, nil
+	return nil
 }
 
 // tidy shortens a decoder's error to what a client can use.
@@ -77,108 +91,104 @@ func tidy(err error) error {
 func (f *Fields) field(d *jsontext.Decoder, key string) (err error) {
 	switch key {
 	case "model":
-		f.Model, err = text(d, key)
+		err = f.model(d)
 	case "stream":
 		f.Stream, err = boolean(d, key)
 	case "max_tokens", "max_completion_tokens", "max_output_tokens":
 		f.MaxTokens, err = number(d, key)
 	case "prompt_cache_key":
 		err = f.explicit(d, route.KeyPromptCache)
-	case "conversation", "previous_response_id":
+	case "conversation":
 		err = f.explicit(d, route.KeyConversation)
-	case "messages":
-		err = f.messages(d)
-	case "prompt":
-		err = f.prompt(d)
+	case "previous_response_id":
+		err = f.previous(d)
+	case "messages", "input":
+		err = f.parts(d)
+	case "prompt", "system":
+		err = f.part(d)
 	default:
 		err = d.SkipValue()
 	}
 	return err
 }
 
-// offer takes a key unless a better source has given one: lower is better, but
-// none.
-func (f *Fields) offer(source route.KeySource, key []byte) {
-	if f.KeySource == route.KeyNone || source < f.KeySource {
-		f.KeySource, f.Key = source, key
+func (f *Fields) model(d *jsontext.Decoder) error {
+	if d.PeekKind() != '"' {
+		return wrongType(d, "model", "a string")
 	}
-}
-
-func (f *Fields) explicit(d *jsontext.Decoder, source route.KeySource) error {
 	v, err := d.ReadValue()
-	if err == nil && v.Kind() != 'n' && string(v) != `""` {
-		f.offer(source, bytes.Clone(v))
+	if err != nil {
+		return err
 	}
+	end := int(d.InputOffset())
+	f.modelAt = [2]int{end - len(v), end}
+	name, err := jsontext.AppendUnquote(nil, v)
+	f.Model = string(name)
 	return err
 }
 
-// messages takes the conversation's beginning: it stays the same from turn to
-// turn, so that a conversation stays with its cache.
-func (f *Fields) messages(d *jsontext.Decoder) error {
+// explicit takes a value as key, unless it is empty.
+func (f *Fields) explicit(d *jsontext.Decoder, source route.KeySource) error {
+	v, err := d.ReadValue()
+	if err != nil || v.Kind() == 'n' || string(v) == `""` {
+		return err
+	}
+	f.offer(source, v)
+	return nil
+}
+
+// previous takes the response that this one goes on from.
+func (f *Fields) previous(d *jsontext.Decoder) error {
+	v, err := d.ReadValue()
+	if err != nil || v.Kind() != '"' || string(v) == `""` {
+		return err
+	}
+	f.offer(route.KeyConversation, v)
+	id, err := jsontext.AppendUnquote(nil, v)
+	f.Previous = string(id)
+	return err
+}
+
+// offer takes a key unless a better source has given one.
+func (f *Fields) offer(source route.KeySource, v jsontext.Value) {
+	if f.KeySource == route.KeyNone || source < f.KeySource {
+		f.KeySource, f.Key = source, bytes.Clone(v)
+	}
+}
+
+// parts adds the elements of a list to the prefix, each a part of its own: a
+// conversation's chain begins alike from turn to turn.
+func (f *Fields) parts(d *jsontext.Decoder) error {
 	if d.PeekKind() != '[' {
-		return d.SkipValue()
+		return f.part(d)
 	}
 	if _, err := d.ReadToken(); err != nil {
 		return err
 	}
-	var key []byte
-	for open := true; d.PeekKind() != ']'; {
-		if !open {
-			if err := d.SkipValue(); err != nil {
-				return err
-			}
-			continue
-		}
-		v, err := d.ReadValue()
-		if err != nil {
+	for d.PeekKind() != ']' {
+		if err := f.part(d); err != nil {
 			return err
 		}
-		key = append(key, v...)
-		open = role(v) != "user"
-	}
-	if len(key) > 0 {
-		f.offer(route.KeyPrefix, key)
 	}
 	_, err := d.ReadToken()
 	return err
 }
 
-// role finds a message's role; empty when it has none.
-func role(message jsontext.Value) string {
-	d := jsontext.NewDecoder(bytes.NewBuffer(message))
-	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
-		return ""
+// part adds one value to the prefix. A string counts without its quotes, so that
+// a prompt that grew still begins alike.
+func (f *Fields) part(d *jsontext.Decoder) error {
+	if f.Prefix.Full() {
+		return d.SkipValue()
 	}
-	for d.PeekKind() == '"' {
-		name, err := d.ReadToken()
-		if err != nil {
-			return ""
-		}
-		if name.String() == "role" && d.PeekKind() == '"' {
-			t, _ := d.ReadToken()
-			return t.String()
-		}
-		if d.SkipValue() != nil {
-			return ""
-		}
-	}
-	return ""
-}
-
-func (f *Fields) prompt(d *jsontext.Decoder) error {
 	v, err := d.ReadValue()
-	if err == nil && len(v) > 0 {
-		f.offer(route.KeyPrefix, bytes.Clone(v[:min(len(v), prefixBytes)]))
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-func text(d *jsontext.Decoder, key string) (string, error) {
-	if d.PeekKind() != '"' {
-		return "", wrongType(d, key, "a string")
+	if v.Kind() == '"' {
+		v = v[1 : len(v)-1]
 	}
-	t, err := d.ReadToken()
-	return t.String(), err
+	f.Prefix.Add(v)
+	return nil
 }
 
 func boolean(d *jsontext.Decoder, key string) (bool, error) {

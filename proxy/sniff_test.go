@@ -16,16 +16,36 @@ func TestSniff(t *testing.T) {
 	require.Equal(t, "model", f.Model)
 	require.True(t, f.Stream)
 	require.Equal(t, int64(12), f.MaxTokens)
-	require.Equal(t, route.KeyPrefix, f.KeySource)
-	require.Equal(t, `{"role":"system","content":"s"}{"content":"hi","role":"user"}`, string(f.Key))
+	require.Equal(t, route.KeyNone, f.KeySource)
+	require.Equal(t, 3, f.Prefix.Len())
 }
 
+// TestSniffKeepsAConversationTogether: a later turn's chain begins like the
+// first's, whatever API it comes by.
 func TestSniffKeepsAConversationTogether(t *testing.T) {
-	first, err := Sniff([]byte(`{"model":"m","messages":[{"role":"user","content":"a"}]}`))
+	for _, bodies := range [][2]string{
+		{`{"model":"m","messages":[{"role":"user","content":"a"}]}`, `{"model":"m","messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}`},
+		{`{"model":"m","input":["a"]}`, `{"model":"m","input":["a","b"]}`},
+		{`{"system":"s","messages":["a"],"model":"m"}`, `{"system":"s","messages":["a","b"],"model":"m"}`},
+	} {
+		first, err := Sniff([]byte(bodies[0]))
+		require.NoError(t, err)
+		later, err := Sniff([]byte(bodies[1]))
+		require.NoError(t, err)
+		require.Equal(t, first.Prefix.Len()+1, later.Prefix.Len())
+		s := route.NewPopularity(2)
+		a, _ := s.Key(&first.Prefix, 2, 0)
+		b, _ := s.Key(&later.Prefix, 2, 0)
+		require.Equal(t, a, b)
+	}
+}
+
+func TestSniffFindsTheModelsPlace(t *testing.T) {
+	body := `{"x":"model", "model" : "a\u0062c" ,"y":1}`
+	f, err := Sniff([]byte(body))
 	require.NoError(t, err)
-	later, err := Sniff([]byte(`{"model":"m","messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]}`))
-	require.NoError(t, err)
-	require.Equal(t, first.Key, later.Key)
+	require.Equal(t, "abc", f.Model)
+	require.Equal(t, `"a\u0062c"`, body[f.modelAt[0]:f.modelAt[1]])
 }
 
 func TestSniffOrderOfKeys(t *testing.T) {
@@ -33,11 +53,10 @@ func TestSniffOrderOfKeys(t *testing.T) {
 		body string
 		want route.KeySource
 	}{
-		"cache key first":   {`{"model":"m","prompt":"p","conversation":"c","prompt_cache_key":"k"}`, route.KeyPromptCache},
-		"then conversation": {`{"model":"m","previous_response_id":"r","prompt":"p"}`, route.KeyConversation},
-		"then prefix":       {`{"model":"m","prompt":["a","b"]}`, route.KeyPrefix},
-		"null is none":      {`{"model":"m","prompt_cache_key":null,"conversation":""}`, route.KeyNone},
-		"embeddings":        {`{"model":"m","input":"text"}`, route.KeyNone},
+		"cache key first":             {`{"model":"m","prompt":"p","conversation":"c","prompt_cache_key":"k"}`, route.KeyPromptCache},
+		"then conversation":           {`{"model":"m","previous_response_id":"r","prompt":"p"}`, route.KeyConversation},
+		"a prompt is no explicit key": {`{"model":"m","prompt":["a","b"]}`, route.KeyNone},
+		"null is none":                {`{"model":"m","prompt_cache_key":null,"conversation":""}`, route.KeyNone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, err := Sniff([]byte(c.body))
@@ -45,16 +64,6 @@ func TestSniffOrderOfKeys(t *testing.T) {
 			require.Equal(t, c.want, f.KeySource)
 		})
 	}
-}
-
-func TestSniffPromptKeyIsItsLeadingBytes(t *testing.T) {
-	long := strings.Repeat("x", 5000)
-	a, err := Sniff([]byte(`{"model":"m","prompt":"` + long + `a"}`))
-	require.NoError(t, err)
-	b, err := Sniff([]byte(`{"model":"m","prompt":"` + long + `b"}`))
-	require.NoError(t, err)
-	require.Len(t, a.Key, prefixBytes)
-	require.Equal(t, a.Key, b.Key)
 }
 
 func TestSniffRefuses(t *testing.T) {

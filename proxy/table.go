@@ -1,8 +1,12 @@
 package proxy
 
 import (
+	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/protect"
@@ -25,16 +29,20 @@ type rowState struct {
 
 // modelState outlives snapshots: demand and retry budget of one model.
 type modelState struct {
-	demand [fleet.NumPriorities]counter
-	shed   [fleet.NumPriorities]counter
-	budget *protect.RetryBudget
+	demand     [fleet.NumPriorities]counter
+	shed       [fleet.NumPriorities]counter
+	budget     *protect.RetryBudget
+	usual      atomicFloat // work of a usual request, tokens
+	queue      queue
+	popularity atomic.Pointer[route.Popularity]
 }
 
 // targetState is one engine of a row.
 type targetState struct {
-	base   *url.URL
-	seen   *seenState
-	engine *engineState
+	base      *url.URL
+	transport *http.Transport
+	seen      *seenState
+	engine    *engineState
 }
 
 // seenState outlives snapshots: what was seen of one engine serving one model.
@@ -44,18 +52,22 @@ type seenState struct {
 	attempts      counter
 	failures      counter
 	firstByte     mean
+	success       prometheus.Counter
 	rate, wait    atomicFloat // as last reported
 }
 
 // engineState outlives snapshots: the evidence against one engine.
 type engineState struct {
 	outlier protect.Outlier
+	pulse   pulse
 }
 
 // memory holds the states that outlive snapshots. Safe for concurrent use.
 type memory struct {
-	flights *route.Flights
-	ratio   float64 // retry budget
+	flights    *route.Flights
+	ratio      float64 // retry budget
+	transports *transports
+	metrics    *metrics
 
 	mu      sync.Mutex
 	models  map[string]*modelState
@@ -63,9 +75,9 @@ type memory struct {
 	engines map[string]*engineState
 }
 
-func newMemory(retryRatio float64) *memory {
+func newMemory(retryRatio float64, t *transports, metrics *metrics) *memory {
 	return &memory{
-		flights: route.NewFlights(), ratio: retryRatio,
+		flights: route.NewFlights(), ratio: retryRatio, transports: t, metrics: metrics,
 		models: map[string]*modelState{}, seen: map[[2]string]*seenState{}, engines: map[string]*engineState{},
 	}
 }
@@ -82,13 +94,16 @@ func (m *memory) resolve(s *fleet.Snapshot, eps float64, previous *table) (*tabl
 	for _, model := range t.router.Models() {
 		row := &rowState{Row: t.router.Row(model), model: m.model(model)}
 		for _, target := range row.Targets() {
-			base, err := url.Parse(target.Engine.URL)
+			transport, base, err := m.transports.to(target.Engine.URL, target.Engine.Protocol)
 			if err != nil {
 				return nil, err
 			}
 			row.targets = append(row.targets, targetState{
-				base: base, engine: m.engine(target.Engine.Name), seen: m.see(model, target),
+				base: base, transport: transport, engine: m.engine(target.Engine.Name), seen: m.see(model, target),
 			})
+		}
+		if s := row.model.popularity.Load(); s == nil || !s.Fits(len(row.targets)) {
+			row.model.popularity.Store(route.NewPopularity(len(row.targets)))
 		}
 		t.rows[model] = row
 	}
@@ -109,6 +124,7 @@ func (m *memory) engine(name string) *engineState {
 	s := m.engines[name]
 	if s == nil {
 		s = &engineState{}
+		s.pulse.waiting.Store(newStallable())
 		m.engines[name] = s
 	}
 	return s
@@ -118,7 +134,10 @@ func (m *memory) see(model string, t route.Target) *seenState {
 	key := [2]string{model, t.Engine.Name}
 	s := m.seen[key]
 	if s == nil {
-		s = &seenState{model: model, engine: t.Engine.Name}
+		s = &seenState{
+			model: model, engine: t.Engine.Name,
+			success: m.metrics.attempts.WithLabelValues(t.Engine.Name, model, outcomeNames[protect.Success]),
+		}
 		m.seen[key] = s
 	}
 	s.flight = t.Flight

@@ -24,8 +24,13 @@ type Flight struct {
 	row       *rowFlights
 	work      atomic.Int64
 	requests  atomic.Int64
-	passUntil atomic.Int64
+	passUntil atomic.Int64 // 0 for an engine that is well
+	probeAt   atomic.Int64 // when the next probe may go, once the lease is over
 }
+
+// probeInterval is the time between two real requests that probe an engine whose
+// lease is over, in nanoseconds.
+const probeInterval = 250e6
 
 // NewFlights starts with nothing in flight.
 func NewFlights() *Flights { return &Flights{rows: map[string]*rowFlights{}} }
@@ -74,12 +79,36 @@ func (f *Flight) Charge(work int64) Charge {
 // Requests is the number of requests in flight.
 func (f *Flight) Requests() int64 { return f.requests.Load() }
 
-// PassOver makes picks pass the engine over until the given time, in the
-// nanoseconds that Pick's now counts. It is a lease: it ends by itself.
-func (f *Flight) PassOver(until int64) { f.passUntil.Store(until) }
+// InFlight is the number of requests in flight and their work in tokens.
+func (f *Flight) InFlight() (requests, work int64) { return f.requests.Load(), f.work.Load() }
 
-// PassedOver tells whether the engine is passed over at a time.
-func (f *Flight) PassedOver(now int64) bool { return f.passUntil.Load() > now }
+// PassOver makes picks pass the engine over until the given time, in the
+// nanoseconds that Pick's now counts. It is a lease: it ends by itself. From then
+// on a request now and then probes the engine, until Recovered is called.
+func (f *Flight) PassOver(until int64) {
+	f.probeAt.Store(until)
+	f.passUntil.Store(until)
+}
+
+// Recovered ends the probing: the engine answered.
+func (f *Flight) Recovered() {
+	if f.passUntil.Load() != 0 {
+		f.passUntil.Store(0)
+	}
+}
+
+// PassedOver tells whether the engine is passed over or being probed.
+func (f *Flight) PassedOver() bool { return f.passUntil.Load() != 0 }
+
+// admits tells whether a request may go to the engine; to one that is being
+// probed, one in each interval may.
+func (f *Flight) admits(now int64) bool {
+	if f.passUntil.Load() == 0 {
+		return true
+	}
+	next := f.probeAt.Load()
+	return now >= next && f.probeAt.CompareAndSwap(next, now+probeInterval)
+}
 
 // Charge is one request in flight. It releases exactly once, however often
 // Release is called; it must not be copied after its first use.

@@ -21,6 +21,12 @@ func (s KeySource) String() string {
 // HashKey hashes an affinity key. Keys of different sources never meet by
 // accident, nor do those of different models: a model's cache is its own.
 func HashKey(source KeySource, model string, key []byte) uint64 {
-	h := xxhash.Sum64(key)
-	return mix(h ^ mix(xxhash.Sum64String(model)+uint64(source)*phi))
+	return hashKey(source, model, xxhash.Sum64(key))
+}
+
+// HashPrefix hashes a key that Popularity.Key gave.
+func HashPrefix(model string, key uint64) uint64 { return hashKey(KeyPrefix, model, key) }
+
+func hashKey(source KeySource, model string, key uint64) uint64 {
+	return mix(key ^ mix(xxhash.Sum64String(model)+uint64(source)*phi))
 }

@@ -61,6 +61,7 @@ type Row struct {
 	Model       string
 	Shed        [fleet.NumPriorities]float64
 	Utilisation float64
+	Fastest     float64 // seconds: the least predicted time of the row's engines
 
 	targets   []Target
 	weighted  []float64 // by target
@@ -76,6 +77,7 @@ type Target struct {
 	Weight    float64
 	Predicted float64 // seconds from the data plane and back
 	Network   float64 // seconds of these in the network
+	Limit     float64 // requests that this data plane may have there at once; 0 has no bound
 	Share     float64 // of the row's work in flight when weights and predictions hold
 	Flight    *Flight
 }
@@ -89,9 +91,12 @@ func newRow(s *fleet.Snapshot, sr *fleet.SnapshotRow, flights *Flights, eps floa
 	sum := 0.0
 	for _, t := range sr.Targets {
 		e := s.Engines[t.Engine]
-		target := Target{Engine: e, Weight: t.Weight, Predicted: t.Predicted, Network: t.Network, Flight: flights.Get(sr.Model, e.Name)}
+		target := Target{Engine: e, Weight: t.Weight, Predicted: t.Predicted, Network: t.Network, Limit: t.Limit, Flight: flights.Get(sr.Model, e.Name)}
 		target.Share = t.Weight * max(t.Predicted, 1e-3)
 		sum += target.Share
+		if len(row.targets) == 0 || t.Predicted < row.Fastest {
+			row.Fastest = t.Predicted
+		}
 		row.targets = append(row.targets, target)
 		row.weighted = append(row.weighted, t.Weight)
 		row.flights = target.Flight.row
@@ -127,61 +132,56 @@ func (r *Row) buildTable() {
 // Targets lists the row's engines, sorted by name; not to be modified.
 func (r *Row) Targets() []Target { return r.targets }
 
-// Pick is the decision for one request: engines in order of preference.
+// Pick is the decision for one request: the engine that serves it, and what is
+// needed to name the next ones if that fails.
 type Pick struct {
-	order [MaxOrder]int32
-	n     int
 	// Spilled counts the engines passed over because they were at their bound,
 	// Passed those passed over because they fail.
 	Spilled, Passed int
+
+	hash  uint64 // of the next probe
+	order [MaxOrder]int32
+	n     int
 }
 
-// Len is the number of engines in the order.
+// Len is the number of engines named so far.
 func (p *Pick) Len() int { return p.n }
 
 // At gives the index in Targets of the i-th choice.
 func (p *Pick) At(i int) int { return int(p.order[i]) }
 
-func (p *Pick) add(i int32) {
-	if p.n < MaxOrder && !slices.Contains(p.order[:p.n], i) {
-		p.order[p.n] = i
-		p.n++
-	}
+func (p *Pick) has(i int32) bool { return slices.Contains(p.order[:p.n], i) }
+
+func (p *Pick) add(i int32) int {
+	p.order[p.n] = i
+	p.n++
+	return int(i)
 }
 
 // Pick chooses for a request whose key hashes to h and whose expected work is
-// work tokens, at time now in nanoseconds. The first choice is the first engine
-// of the key's probe sequence that is neither failing nor at its bound; the
-// fallbacks follow in the same sequence. It allocates nothing. The order is
-// never empty.
+// work tokens, at time now in nanoseconds: the first engine of the key's probe
+// sequence that is neither failing nor at its bound. It allocates nothing.
 //
 // The bound is that of consistent hashing with bounded loads (Mirrokni, Thorup
 // and Zadimoghaddam 2018), weighted by each engine's share.
 func (r *Row) Pick(h uint64, work, now int64) Pick {
-	var p Pick
+	p := Pick{hash: h}
 	total := float64(r.flights.work.Load())
-	least, leastLoad, found := int32(-1), 0.0, false
-	var over [MaxOrder]int32 // engines passed over, as late fallbacks
-	nOver := 0
-	for range maxProbes {
-		i := int32(r.table.slots[h&r.table.mask])
-		h = mix(h + phi)
-		if slices.Contains(p.order[:p.n], i) || slices.Contains(over[:nOver], i) {
-			continue
+	least, leastLoad := int32(-1), 0.0
+	var over [MaxOrder]int32
+	for n := 0; n < MaxOrder && n < len(r.targets); {
+		i, ok := r.probe(&p, over[:n])
+		if !ok {
+			break
 		}
 		t := &r.targets[i]
-		passed := t.Flight.PassedOver(now)
 		limit := r.allowance*t.Share*total + float64(work)
 		load := float64(t.Flight.work.Load())
-		if !passed && (found || load < limit) {
-			found = true
+		if load < limit && t.Flight.admits(now) {
 			p.add(i)
-			if p.n == MaxOrder || p.n+nOver == len(r.targets) {
-				break
-			}
-			continue
+			return p
 		}
-		if passed {
+		if t.Flight.PassedOver() {
 			p.Passed++
 		} else {
 			p.Spilled++
@@ -189,46 +189,74 @@ func (r *Row) Pick(h uint64, work, now int64) Pick {
 				least, leastLoad = i, rel
 			}
 		}
-		if nOver < MaxOrder {
-			over[nOver] = i
-			nOver++
-		}
+		over[n] = i
+		n++
 	}
-	if !found && least >= 0 {
+	p.hash = h // all are at their bound or failing: begin anew for the next choices
+	if least >= 0 {
 		p.add(least)
-	}
-	return r.complete(p, over[:nOver], now)
-}
-
-// complete fills the order with engines of no weight, then with those passed
-// over: a failing engine is still better than none.
-func (r *Row) complete(p Pick, over []int32, now int64) Pick {
-	for _, i := range r.fallbacks {
-		if p.n == MaxOrder {
-			return p
-		}
-		if !r.targets[i].Flight.PassedOver(now) {
-			p.add(i)
-		}
-	}
-	for _, i := range over {
-		p.add(i)
-	}
-	for _, i := range r.fallbacks {
-		p.add(i)
+	} else {
+		r.Next(&p)
 	}
 	return p
+}
+
+// probe gives the next engine of a pick's sequence that is not in seen.
+func (r *Row) probe(p *Pick, seen []int32) (int32, bool) {
+	for range maxProbes {
+		i := int32(r.table.slots[p.hash&r.table.mask])
+		p.hash = mix(p.hash + phi)
+		if !slices.Contains(seen, i) {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// Next names another engine for a picked request: the next well one of the
+// sequence, else the nearest well one of no weight, else one that is passed over,
+// for a failing engine is still better than none. It reports false when there is
+// none, or when MaxOrder have been named.
+func (r *Row) Next(p *Pick) (target int, ok bool) {
+	if p.n == MaxOrder {
+		return 0, false
+	}
+	failing := int32(-1)
+	for range min(len(r.targets), maxProbes) {
+		i, ok := r.probe(p, p.order[:p.n])
+		if !ok {
+			break
+		}
+		if !r.targets[i].Flight.PassedOver() {
+			return p.add(i), true
+		}
+		failing = i
+	}
+	for _, i := range r.fallbacks {
+		if !p.has(i) && !r.targets[i].Flight.PassedOver() {
+			return p.add(i), true
+		}
+	}
+	if failing >= 0 {
+		return p.add(failing), true
+	}
+	for _, i := range r.fallbacks {
+		if !p.has(i) {
+			return p.add(i), true
+		}
+	}
+	return 0, false
 }
 
 // PassOver passes a failing engine over until a time, unless that would take
 // more than half of the row's capacity out at once; the first engine of a row
 // with several may always be passed over. It reports whether it did.
-func (r *Row) PassOver(target int, until, now int64) bool {
+func (r *Row) PassOver(target int, until int64) bool {
 	total, passed, others := 0.0, 0.0, 0
 	for i := range r.targets {
 		t := &r.targets[i]
 		total += t.Engine.Capacity
-		if i != target && t.Flight.PassedOver(now) {
+		if i != target && t.Flight.PassedOver() {
 			passed += t.Engine.Capacity
 			others++
 		}

@@ -50,6 +50,9 @@ func (p *Prefix) Add(part []byte) {
 // Reset empties the prefix and keeps its memory.
 func (p *Prefix) Reset() { p.hashes, p.last = p.hashes[:0], 0 }
 
+// Full tells that further parts would change nothing.
+func (p *Prefix) Full() bool { return len(p.hashes) == maxBlocks }
+
 // Len is the number of blocks.
 func (p *Prefix) Len() int { return len(p.hashes) }
 

@@ -155,6 +155,9 @@ func TestPickNamesDistinctEnginesAndIsNeverEmpty(t *testing.T) {
 			}
 		}
 		p := r.Pick(rapid.Uint64().Draw(t, "key"), 100, 5)
+		for more := true; more; {
+			_, more = r.Next(&p)
+		}
 		if p.Len() == 0 || p.Len() > MaxOrder {
 			t.Fatalf("%d engines in the order", p.Len())
 		}
@@ -219,37 +222,53 @@ func TestShareFollowsPredictedTime(t *testing.T) {
 
 func TestFailingEngineIsPassedOverForItsLease(t *testing.T) {
 	r := newTestRow(0.5, 0.5, 0.5)
-	require.True(t, r.PassOver(0, 100, 0))
+	require.True(t, r.PassOver(0, 100))
 	for key := range uint64(500) {
 		p := r.Pick(mix(key), 1, 99)
 		require.Equal(t, 1, p.At(0))
-		require.Equal(t, 0, p.At(1), "it stays as the last fallback")
+		next, ok := r.Next(&p)
+		require.True(t, ok)
+		require.Equal(t, 0, next, "it stays as the last fallback")
 	}
-	back := false
-	for key := range uint64(500) {
-		p := r.Pick(mix(key), 1, 100)
-		back = back || p.At(0) == 0
+	first := func(now int64) (n int) {
+		for key := range uint64(500) {
+			p := r.Pick(mix(key), 1, now)
+			if p.At(0) == 0 {
+				n++
+			}
+		}
+		return n
 	}
-	require.True(t, back, "a lease ends by itself")
+	require.Equal(t, 1, first(100), "a lease ends by itself: one request probes")
+	require.Equal(t, 0, first(100+probeInterval-1))
+	require.Equal(t, 1, first(100+probeInterval))
+	r.targets[0].Flight.Recovered()
+	require.InDelta(t, 250, first(100+probeInterval), 60, "an answer ends the probing")
 }
 
 func TestNeverMoreThanHalfOfTheCapacityIsPassedOver(t *testing.T) {
 	r := newTestRow(0.5, 0.2, 0.2, 0.2, 0.2, 0.2)
-	require.True(t, r.PassOver(0, 100, 0))
-	require.True(t, r.PassOver(1, 100, 0))
-	require.False(t, r.PassOver(2, 100, 0))
-	require.True(t, r.PassOver(2, 200, 100), "after the leases end there is room again")
+	require.True(t, r.PassOver(0, 100))
+	require.True(t, r.PassOver(1, 100))
+	require.False(t, r.PassOver(2, 100))
+	r.targets[0].Flight.Recovered()
+	require.True(t, r.PassOver(2, 100), "when one recovers there is room again")
 
 	one := newTestRow(0.5, 1)
-	require.False(t, one.PassOver(0, 100, 0), "the only engine is never passed over")
+	require.False(t, one.PassOver(0, 100), "the only engine is never passed over")
 }
 
 func TestEnginesOfNoWeightAreFallbacksNearestFirst(t *testing.T) {
 	s := snapshot(1, 0, 0)
 	s.Rows[0].Targets[1].Predicted = 9
 	s.Rows[0].Targets[2].Predicted = 2
-	p := New(s, NewFlights(), 0.5, nil).Row("m").Pick(1, 1, 0)
+	r := New(s, NewFlights(), 0.5, nil).Row("m")
+	p := r.Pick(1, 1, 0)
+	r.Next(&p)
+	r.Next(&p)
 	require.Equal(t, []int{0, 2, 1}, []int{p.At(0), p.At(1), p.At(2)})
+	_, more := r.Next(&p)
+	require.False(t, more)
 }
 
 func TestChargeReleasesExactlyOnce(t *testing.T) {

@@ -231,6 +231,7 @@ type Engine struct {
 	Kind          string                 `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
 	Capacity      float64                `protobuf:"fixed64,5,opt,name=capacity,proto3" json:"capacity,omitempty"` // requests/s, the hard cap
 	Collector     string                 `protobuf:"bytes,6,opt,name=collector,proto3" json:"collector,omitempty"` // the cluster whose data planes read its signals
+	Protocol      string                 `protobuf:"bytes,7,opt,name=protocol,proto3" json:"protocol,omitempty"`   // "http1" or "h2c"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -303,6 +304,13 @@ func (x *Engine) GetCapacity() float64 {
 func (x *Engine) GetCollector() string {
 	if x != nil {
 		return x.Collector
+	}
+	return ""
+}
+
+func (x *Engine) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
 	}
 	return ""
 }
@@ -390,6 +398,7 @@ type Target struct {
 	Weight        float64                `protobuf:"fixed64,2,opt,name=weight,proto3" json:"weight,omitempty"`       // the weights of a row add up to 1
 	Predicted     float64                `protobuf:"fixed64,3,opt,name=predicted,proto3" json:"predicted,omitempty"` // seconds from the data plane and back
 	Network       float64                `protobuf:"fixed64,4,opt,name=network,proto3" json:"network,omitempty"`     // seconds of these spent in the network
+	Limit         float64                `protobuf:"fixed64,5,opt,name=limit,proto3" json:"limit,omitempty"`         // requests that one data plane may have there at once; 0 has no bound
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -448,6 +457,13 @@ func (x *Target) GetPredicted() float64 {
 func (x *Target) GetNetwork() float64 {
 	if x != nil {
 		return x.Network
+	}
+	return 0
+}
+
+func (x *Target) GetLimit() float64 {
+	if x != nil {
+		return x.Limit
 	}
 	return 0
 }
@@ -1171,25 +1187,27 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
 	"\x06digest\x18\x03 \x01(\x06R\x06digest\";\n" +
 	"\vEngineTable\x12,\n" +
-	"\aengines\x18\x01 \x03(\v2\x12.wardrop.v1.EngineR\aengines\"\x94\x01\n" +
+	"\aengines\x18\x01 \x03(\v2\x12.wardrop.v1.EngineR\aengines\"\xb0\x01\n" +
 	"\x06Engine\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x10\n" +
 	"\x03url\x18\x03 \x01(\tR\x03url\x12\x12\n" +
 	"\x04kind\x18\x04 \x01(\tR\x04kind\x12\x1a\n" +
 	"\bcapacity\x18\x05 \x01(\x01R\bcapacity\x12\x1c\n" +
-	"\tcollector\x18\x06 \x01(\tR\tcollector\"\x99\x01\n" +
+	"\tcollector\x18\x06 \x01(\tR\tcollector\x12\x1a\n" +
+	"\bprotocol\x18\a \x01(\tR\bprotocol\"\x99\x01\n" +
 	"\x03Row\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12,\n" +
 	"\atargets\x18\x03 \x03(\v2\x12.wardrop.v1.TargetR\atargets\x12\x12\n" +
 	"\x04shed\x18\x04 \x03(\x01R\x04shed\x12 \n" +
-	"\vutilisation\x18\x05 \x01(\x01R\vutilisation\"p\n" +
+	"\vutilisation\x18\x05 \x01(\x01R\vutilisation\"\x86\x01\n" +
 	"\x06Target\x12\x16\n" +
 	"\x06engine\x18\x01 \x01(\tR\x06engine\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\x01R\x06weight\x12\x1c\n" +
 	"\tpredicted\x18\x03 \x01(\x01R\tpredicted\x12\x18\n" +
-	"\anetwork\x18\x04 \x01(\x01R\anetwork\"\x85\x01\n" +
+	"\anetwork\x18\x04 \x01(\x01R\anetwork\x12\x14\n" +
+	"\x05limit\x18\x05 \x01(\x01R\x05limit\"\x85\x01\n" +
 	"\x05Saved\x12$\n" +
 	"\x04head\x18\x01 \x01(\v2\x10.wardrop.v1.HeadR\x04head\x121\n" +
 	"\aengines\x18\x02 \x01(\v2\x17.wardrop.v1.EngineTableR\aengines\x12#\n" +

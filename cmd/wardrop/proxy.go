@@ -36,7 +36,7 @@ func (c *proxyCmd) Run(env *environment) error {
 	defer func() { _ = conn.Close() }()
 	registry := newRegistry()
 	plane, err := proxy.New(proxy.Options{
-		Cluster: c.Cluster, Proxy: cfg.Proxy, Signals: cfg.Signals, Control: conn, Registry: registry, Log: env.log,
+		Cluster: c.Cluster, Proxy: cfg.Proxy, Signals: cfg.Signals, Aliases: cfg.Aliases, Control: conn, Registry: registry, Log: env.log,
 	})
 	if err != nil {
 		return err

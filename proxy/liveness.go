@@ -1,0 +1,95 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/wardrop-lb/wardrop/protect"
+)
+
+// errStalled ends the waiting for an engine that accepts and never answers.
+var errStalled = errors.New("the engine gives no sign of life")
+
+const (
+	sweepInterval = 500 * time.Millisecond
+	// stallFactor is how many times the predicted time of a usual request an
+	// engine may be silent beyond stall_after.
+	stallFactor = 5
+)
+
+// pulse tells whether an engine makes progress: any byte of any answer counts.
+type pulse struct {
+	last    atomic.Int64 // nanoseconds of the last sign of life
+	waiting atomic.Pointer[stallable]
+}
+
+// stallable ends all waits for an engine at once when it is found dead.
+type stallable struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+}
+
+func newStallable() *stallable {
+	s := &stallable{}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	return s
+}
+
+func (p *pulse) beat(now int64) { p.last.Store(now) }
+
+// watch makes cancel be called when the engine stalls; stop ends the watching.
+func (p *pulse) watch(cancel context.CancelCauseFunc) (stop func() bool) {
+	return context.AfterFunc(p.waiting.Load().ctx, func() { cancel(errStalled) })
+}
+
+// stall ends all waits.
+func (p *pulse) stall() {
+	old := p.waiting.Swap(newStallable())
+	old.cancel(errStalled)
+}
+
+// sweep looks for black holes: engines with work in flight that have given no
+// byte for too long, whatever their health page says. How long is too long grows
+// with the time that the plan predicts and with the size of what is in flight, so
+// that a long prefill is no alarm.
+func (p *DataPlane) sweep(now time.Time) {
+	t := p.table.Load()
+	if t == nil || p.config.StallAfter <= 0 {
+		return
+	}
+	for _, row := range t.rows {
+		for i := range row.targets {
+			target := &row.Targets()[i]
+			requests, work := target.Flight.InFlight()
+			if requests == 0 {
+				continue
+			}
+			size := max(1, float64(work)/float64(requests)/max(row.model.usual.load(), 1))
+			limit := time.Duration(p.config.StallAfter) + time.Duration(stallFactor*size*target.Predicted*float64(time.Second))
+			engine := row.targets[i].engine
+			if silent := now.Sub(time.Unix(0, engine.pulse.last.Load())); silent > limit {
+				p.log.Warn("engine gives no sign of life; what waits for it goes elsewhere",
+					"engine", target.Engine.Name, "model", row.Model, "silent", silent, "in_flight", requests)
+				p.passOver(row, i, protect.Stalled, now.UnixNano())
+				engine.pulse.beat(now.UnixNano())
+				engine.pulse.stall()
+			}
+		}
+	}
+}
+
+// watchLiveness sweeps until ctx is done.
+func (p *DataPlane) watchLiveness(ctx context.Context) {
+	tick := time.NewTicker(sweepInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			p.sweep(now)
+		}
+	}
+}

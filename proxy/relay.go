@@ -1,0 +1,184 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/wardrop-lb/wardrop/protect"
+)
+
+// errIdle is why an answer ends that was silent for too long.
+var errIdle = errors.New("the engine was silent for too long")
+
+// relay copies an answer to the client, byte for byte, as it comes. Once the
+// client has seen its beginning a failure must be visible: the connection is
+// cut, never ended cleanly.
+func (p *DataPlane) relay(q *request, a *attempt) {
+	defer p.end(q, a)
+	t := &q.row.targets[a.target]
+	header := q.w.Header()
+	copyHeader(header, a.resp.Header)
+	header["X-Wardrop-Engine"] = []string{t.seen.engine}
+	header["X-Wardrop-Decision"] = []string{p.decisions.id(q.record.sequence)}
+	header["X-Wardrop-Attempts"] = []string{strconv.Itoa(q.record.n)}
+	q.record.Status = a.resp.StatusCode
+	q.w.WriteHeader(a.resp.StatusCode)
+	c := copier{p: p, q: q, a: a, pulse: &t.engine.pulse}
+	clientErr, engineErr := c.run()
+	switch {
+	case engineErr != nil && q.ctx.Err() == nil:
+		a.outcome, a.err = protect.Failure, engineErr
+		q.record.attempts[q.record.n-1].Error = engineErr.Error()
+		p.judge(q, a)
+		panic(http.ErrAbortHandler)
+	case clientErr != nil || engineErr != nil:
+		p.metrics.cancelled.Inc()
+		panic(http.ErrAbortHandler)
+	}
+	for name, values := range a.resp.Trailer {
+		header[http.TrailerPrefix+name] = values
+	}
+	p.settle(q, a, c.scanner.failed)
+}
+
+// settle records how an answer that came to its end speaks for the engine.
+func (p *DataPlane) settle(q *request, a *attempt, inBand string) {
+	t := &q.row.targets[a.target]
+	switch {
+	case inBand != "":
+		a.outcome, a.err = protect.Failure, errors.New("in the stream: "+inBand)
+		q.record.attempts[q.record.n-1].Error = a.err.Error()
+		p.judge(q, a)
+	case a.resp.StatusCode == http.StatusInternalServerError:
+		a.outcome = protect.Failure // not to be retried, for it may have cost, but evidence
+		p.judge(q, a)
+	case a.outcome == protect.Success:
+		t.engine.outlier.Observe(protect.Success, time.Now().UnixNano())
+		t.seen.success.Inc()
+	}
+}
+
+// copier moves one answer's body.
+type copier struct {
+	p       *DataPlane
+	q       *request
+	a       *attempt
+	pulse   *pulse
+	scanner sseScanner
+}
+
+// run copies until the end. It flushes what has no known length, so that a token
+// leaves as it comes.
+func (c *copier) run() (clientErr, engineErr error) {
+	if c.a.chunk == nil {
+		c.a.chunk = chunks.Get().(*[]byte)
+	}
+	flusher, _ := c.q.w.(http.Flusher)
+	flush := c.a.resp.ContentLength < 0 && flusher != nil
+	events := flush && strings.HasPrefix(c.a.resp.Header.Get("Content-Type"), "text/event-stream")
+	idle := time.Duration(c.p.config.IdleTimeout)
+	for data, end := c.a.first, error(nil); ; {
+		if len(data) > 0 {
+			if events {
+				c.scanner.scan(data)
+			}
+			if _, err := c.q.w.Write(data); err != nil {
+				return err, nil
+			}
+			if flush {
+				flusher.Flush()
+			}
+		}
+		if end != nil {
+			if errors.Is(end, io.EOF) {
+				end = nil
+			}
+			return nil, end
+		}
+		data, end = c.read(idle)
+		c.pulse.beat(time.Now().UnixNano())
+	}
+}
+
+// read takes what has come, waiting at most for idle if that is set.
+func (c *copier) read(idle time.Duration) ([]byte, error) {
+	if idle > 0 {
+		timer := time.AfterFunc(idle, func() { c.a.cancel(errIdle) })
+		defer timer.Stop()
+	}
+	n, err := c.a.resp.Body.Read(*c.a.chunk)
+	return (*c.a.chunk)[:n], err
+}
+
+// outbound builds the engine's request: the same method, path, query, body and
+// end-to-end headers.
+func outbound(ctx context.Context, q *request, t *targetState) *http.Request {
+	in, body := q.r, q.body
+	u := &url.URL{Scheme: t.base.Scheme, Host: t.base.Host, Path: in.URL.Path, RawPath: in.URL.RawPath, RawQuery: in.URL.RawQuery}
+	out := (&http.Request{
+		Method: in.Method, URL: u, Host: t.base.Host, Header: make(http.Header, len(in.Header)+4),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}).WithContext(ctx)
+	if body.buf.Len() > 0 {
+		out.ContentLength, out.Body = int64(body.buf.Len()), body.reader()
+		out.GetBody = func() (io.ReadCloser, error) { return body.reader(), nil }
+	}
+	copyHeader(out.Header, in.Header)
+	// The body was read already: the engine must not be asked whether to send it.
+	out.Header.Del("Expect")
+	if _, ok := out.Header["User-Agent"]; !ok {
+		out.Header["User-Agent"] = nil // keep net/http from adding its own
+	}
+	forwarded(out.Header, in)
+	return out
+}
+
+// forwarded says where the request came from, as proxies do.
+func forwarded(h http.Header, in *http.Request) {
+	if host, _, err := net.SplitHostPort(in.RemoteAddr); err == nil {
+		if prior := in.Header["X-Forwarded-For"]; len(prior) > 0 {
+			host = strings.Join(prior, ", ") + ", " + host
+		}
+		h["X-Forwarded-For"] = []string{host}
+	}
+	if _, ok := h["X-Forwarded-Host"]; !ok {
+		h["X-Forwarded-Host"] = []string{in.Host}
+	}
+	if _, ok := h["X-Forwarded-Proto"]; !ok {
+		proto := "http"
+		if in.TLS != nil {
+			proto = "https"
+		}
+		h["X-Forwarded-Proto"] = []string{proto}
+	}
+}
+
+// hopByHop are the headers of one connection (RFC 9110, section 7.6.1).
+var hopByHop = []string{
+	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
+	"Te", "Trailer", "Transfer-Encoding", "Upgrade",
+}
+
+// copyHeader copies end-to-end headers, leaving out those of the connection and
+// those that it names.
+func copyHeader(dst, src http.Header) {
+	for name, values := range src {
+		dst[name] = values
+	}
+	for _, line := range src["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			dst.Del(textproto.TrimString(name))
+		}
+	}
+	for _, name := range hopByHop {
+		delete(dst, name)
+	}
+}

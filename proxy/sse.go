@@ -1,0 +1,82 @@
+package proxy
+
+import "bytes"
+
+// sseScanner finds failures that an engine reports inside a stream it began with
+// 200: an error event, or a choice that was aborted. It keeps the beginning of the
+// line that a read may have cut, and changes nothing.
+type sseScanner struct {
+	line   []byte // the unfinished line, cut to maxLine
+	failed string // what was found; empty for nothing
+	done   bool   // [DONE] was seen
+}
+
+// maxLine is how much of a line is looked at: errors and finish reasons of real
+// engines stand well within it.
+const maxLine = 8 << 10
+
+var (
+	dataField   = []byte("data:")
+	errorStart  = []byte(`{"error"`)
+	finishField = []byte(`"finish_reason"`)
+	doneMark    = []byte("[DONE]")
+)
+
+// scan looks at the next bytes of the stream.
+func (s *sseScanner) scan(b []byte) {
+	for len(b) > 0 {
+		end := bytes.IndexByte(b, '\n')
+		if end < 0 {
+			s.keep(b)
+			return
+		}
+		if len(s.line) > 0 {
+			s.keep(b[:end])
+			s.event(s.line)
+			s.line = s.line[:0]
+		} else {
+			s.event(b[:end])
+		}
+		b = b[end+1:]
+	}
+}
+
+func (s *sseScanner) keep(b []byte) {
+	s.line = append(s.line, b[:min(len(b), maxLine-len(s.line))]...)
+}
+
+// event looks at one whole line.
+func (s *sseScanner) event(line []byte) {
+	data, ok := bytes.CutPrefix(line, dataField)
+	if !ok {
+		return // comments, event names, blank lines
+	}
+	data = bytes.TrimSpace(data)
+	switch {
+	case bytes.Equal(data, doneMark):
+		s.done = true
+	case bytes.HasPrefix(data, errorStart):
+		s.failed = "error event"
+	default:
+		if reason := finishReason(data); reason == "abort" || reason == "error" {
+			s.failed = "finish_reason " + reason
+		}
+	}
+}
+
+// finishReason gives the value of the last finish_reason of an event.
+func finishReason(data []byte) string {
+	i := bytes.LastIndex(data, finishField)
+	if i < 0 {
+		return ""
+	}
+	rest := bytes.TrimLeft(data[i+len(finishField):], " :")
+	if len(rest) == 0 || rest[0] != '"' {
+		return ""
+	}
+	value, _, ok := bytes.Cut(rest[1:], []byte(`"`))
+	if !ok {
+		return ""
+	}
+	return string(value)
+}
