@@ -59,12 +59,8 @@ func (b *bodyBuffer) rename(at [2]int, model string, quoted bool) (*bodyBuffer, 
 			return nil, err
 		}
 	}
-	out := bodies.Get().(*bodyBuffer)
-	out.buf.Reset()
-	out.refs.Store(1)
-	old := b.buf.Bytes()
-	out.buf.Write(old[:at[0]])
-	out.buf.Write(name)
-	out.buf.Write(old[at[1]:])
-	return out, nil
+	data := make([]byte, 0, len(b.data)+len(name))
+	data = append(data, b.data[:at[0]]...)
+	data = append(data, name...)
+	return newBody(append(data, b.data[at[1]:]...)), nil
 }

@@ -9,35 +9,52 @@ import (
 	"sync/atomic"
 )
 
-// bodyBuffer is a request's body, read whole. Each attempt reads it through a
-// reader of its own. The transport may still be writing an attempt's body after
-// the response arrived, so the memory returns to the pool when the last reader
-// is closed.
+// bodyBuffer is a request's body, read whole; each attempt reads it through a
+// reader of its own.
+//
+// A small body is plain memory: http.Transport then knows that the whole request
+// is there and sends it with one write. A large one is pooled. The transport may
+// still be writing an attempt's body after the response arrived, so its memory
+// returns to the pool when the last reader is closed.
 type bodyBuffer struct {
-	buf  bytes.Buffer
-	refs atomic.Int32
+	data   []byte
+	pooled *bytes.Buffer // what data lies in; nil for a small body
+	refs   atomic.Int32
 }
 
-// pooledMax keeps the pool from hoarding the memory of a few huge bodies.
-const pooledMax = 1 << 20
+const (
+	smallBody = 64 << 10
+	// pooledMax keeps the pool from hoarding the memory of a few huge bodies.
+	pooledMax = 4 << 20
+)
 
-var bodies = sync.Pool{New: func() any { return new(bodyBuffer) }}
+var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 var errTooLarge = errors.New("the body is too large")
 
 // readBody reads at most limit bytes; the caller holds one reference.
 func readBody(r *http.Request, limit int64) (*bodyBuffer, error) {
-	if r.ContentLength > limit {
+	switch n := r.ContentLength; {
+	case n > limit:
 		return nil, errTooLarge
+	case n == 0:
+		return newBody(nil), nil
+	case n > 0 && n <= smallBody:
+		data := make([]byte, n)
+		if _, err := io.ReadFull(r.Body, data); err != nil {
+			return nil, err
+		}
+		return newBody(data), nil
 	}
-	b := bodies.Get().(*bodyBuffer)
-	b.buf.Reset()
-	b.refs.Store(1)
+	buf := bodies.Get().(*bytes.Buffer)
+	buf.Reset()
 	if r.ContentLength > 0 {
-		b.buf.Grow(int(r.ContentLength) + bytes.MinRead)
+		buf.Grow(int(r.ContentLength) + bytes.MinRead)
 	}
-	_, err := b.buf.ReadFrom(io.LimitReader(r.Body, limit+1))
-	if err == nil && int64(b.buf.Len()) > limit {
+	b := &bodyBuffer{pooled: buf}
+	b.refs.Store(1)
+	_, err := buf.ReadFrom(io.LimitReader(r.Body, limit+1))
+	if b.data = buf.Bytes(); err == nil && int64(len(b.data)) > limit {
 		err = errTooLarge
 	}
 	if err != nil {
@@ -47,16 +64,27 @@ func readBody(r *http.Request, limit int64) (*bodyBuffer, error) {
 	return b, nil
 }
 
+// newBody makes a body of memory that nobody else writes to.
+func newBody(data []byte) *bodyBuffer {
+	b := &bodyBuffer{data: data}
+	b.refs.Store(1)
+	return b
+}
+
 func (b *bodyBuffer) release() {
-	if b.refs.Add(-1) == 0 && b.buf.Cap() <= pooledMax {
-		bodies.Put(b)
+	if b.refs.Add(-1) == 0 && b.pooled != nil && b.pooled.Cap() <= pooledMax {
+		bodies.Put(b.pooled)
 	}
 }
 
 // reader opens the body for one attempt; closing it releases its reference.
 func (b *bodyBuffer) reader() io.ReadCloser {
+	r := bytes.NewReader(b.data)
+	if b.pooled == nil {
+		return io.NopCloser(r)
+	}
 	b.refs.Add(1)
-	return &bodyReader{Reader: bytes.NewReader(b.buf.Bytes()), body: b}
+	return &bodyReader{Reader: r, body: b}
 }
 
 type bodyReader struct {

@@ -88,6 +88,7 @@ type attempt struct {
 	cancel  context.CancelCauseFunc
 	resp    *http.Response // nil when err is set
 	first   []byte         // the body's first bytes
+	ended   error          // what came with them, io.EOF when they are all
 	chunk   *[]byte
 	err     error
 	outcome protect.Outcome
@@ -138,7 +139,7 @@ func (p *DataPlane) attemptIn(ctx context.Context, q *request, target int) *atte
 func (a *attempt) readFirst() {
 	a.chunk = chunks.Get().(*[]byte)
 	n, err := a.resp.Body.Read(*a.chunk)
-	a.first = (*a.chunk)[:n]
+	a.first, a.ended = (*a.chunk)[:n], err
 	if n == 0 && err != nil && !errors.Is(err, io.EOF) {
 		a.err = err
 	}

@@ -85,7 +85,7 @@ func (c *copier) run() (clientErr, engineErr error) {
 	flush := c.a.resp.ContentLength < 0 && flusher != nil
 	events := flush && strings.HasPrefix(c.a.resp.Header.Get("Content-Type"), "text/event-stream")
 	idle := time.Duration(c.p.config.IdleTimeout)
-	for data, end := c.a.first, error(nil); ; {
+	for data, end := c.a.first, c.a.ended; ; {
 		if len(data) > 0 {
 			if events {
 				c.scanner.scan(data)
@@ -93,8 +93,8 @@ func (c *copier) run() (clientErr, engineErr error) {
 			if _, err := c.q.w.Write(data); err != nil {
 				return err, nil
 			}
-			if flush {
-				flusher.Flush()
+			if flush && end == nil {
+				flusher.Flush() // what is the last goes out with the end
 			}
 		}
 		if end != nil {
@@ -127,8 +127,8 @@ func outbound(ctx context.Context, q *request, t *targetState) *http.Request {
 		Method: in.Method, URL: u, Host: t.base.Host, Header: make(http.Header, len(in.Header)+4),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(ctx)
-	if body.buf.Len() > 0 {
-		out.ContentLength, out.Body = int64(body.buf.Len()), body.reader()
+	if len(body.data) > 0 {
+		out.ContentLength, out.Body = int64(len(body.data)), body.reader()
 		out.GetBody = func() (io.ReadCloser, error) { return body.reader(), nil }
 	}
 	copyHeader(out.Header, in.Header)

@@ -118,7 +118,7 @@ func (p *DataPlane) admit(q *request) (_ *refusal, cancel context.CancelFunc) {
 	if e := p.shed(q); e != nil {
 		return e, cancel
 	}
-	q.work = expectedWork(q.body.buf.Len(), q.fields.MaxTokens)
+	q.work = expectedWork(len(q.body.data), q.fields.MaxTokens)
 	q.row.model.usual.blend(float64(q.work))
 	timeout, e := q.timeout(time.Duration(p.config.TotalTimeout))
 	if e != nil {
@@ -144,9 +144,9 @@ func (q *request) sniff() *refusal {
 	}
 	var err error
 	if q.endpoint.body == formBody {
-		err = q.fields.sniffForm(q.body.buf.Bytes(), q.r.Header.Get("Content-Type"))
+		err = q.fields.sniffForm(q.body.data, q.r.Header.Get("Content-Type"))
 	} else {
-		err = q.fields.sniff(q.body.buf.Bytes())
+		err = q.fields.sniff(q.body.data)
 	}
 	if err != nil {
 		return badRequest("invalid_body", "%v", err)
@@ -286,7 +286,7 @@ func (p *DataPlane) room(q *request) *refusal {
 	if fits() {
 		return nil
 	}
-	size := int64(q.body.buf.Len())
+	size := int64(len(q.body.data))
 	if !p.queued.take(size) {
 		return p.full(q)
 	}
