@@ -82,6 +82,7 @@ func (p *DataPlane) mayRetry(q *request, a *attempt, retries *int) bool {
 // attempt is one try at one engine.
 type attempt struct {
 	target  int
+	place   int // among those that wait for the engine
 	sent    time.Time
 	waited  time.Duration // to the first byte, or to the failure
 	charge  route.Charge
@@ -110,8 +111,8 @@ func (p *DataPlane) attemptIn(ctx context.Context, q *request, target int) *atte
 	a.charge = flight.Charge(q.work)
 	t.seen.attempts.add()
 	ctx, a.cancel = context.WithCancelCause(ctx)
-	stop := t.engine.pulse.watch(a.cancel)
-	defer stop()
+	t.engine.pulse.wait(a)
+	defer t.engine.pulse.leave(a)
 	if limit := time.Duration(p.config.FirstByteTimeout); limit > 0 {
 		timer := time.AfterFunc(limit, func() { a.cancel(errFirstByte) })
 		defer timer.Stop()

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,35 +20,42 @@ const (
 	stallFactor = 5
 )
 
-// pulse tells whether an engine makes progress: any byte of any answer counts.
+// pulse tells whether an engine makes progress, and who waits for its first
+// byte. Any byte of any answer counts. Safe for concurrent use.
 type pulse struct {
-	last    atomic.Int64 // nanoseconds of the last sign of life
-	waiting atomic.Pointer[stallable]
-}
+	last atomic.Int64 // nanoseconds of the last sign of life
 
-// stallable ends all waits for an engine at once when it is found dead.
-type stallable struct {
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-}
-
-func newStallable() *stallable {
-	s := &stallable{}
-	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	return s
+	mu      sync.Mutex
+	waiting []*attempt // each knows its place here
 }
 
 func (p *pulse) beat(now int64) { p.last.Store(now) }
 
-// watch makes cancel be called when the engine stalls; stop ends the watching.
-func (p *pulse) watch(cancel context.CancelCauseFunc) (stop func() bool) {
-	return context.AfterFunc(p.waiting.Load().ctx, func() { cancel(errStalled) })
+// wait adds an attempt to those that end when the engine stalls.
+func (p *pulse) wait(a *attempt) {
+	p.mu.Lock()
+	a.place = len(p.waiting)
+	p.waiting = append(p.waiting, a)
+	p.mu.Unlock()
+}
+
+// leave takes an attempt out.
+func (p *pulse) leave(a *attempt) {
+	p.mu.Lock()
+	last := p.waiting[len(p.waiting)-1]
+	p.waiting[a.place], last.place = last, a.place
+	p.waiting[len(p.waiting)-1] = nil
+	p.waiting = p.waiting[:len(p.waiting)-1]
+	p.mu.Unlock()
 }
 
 // stall ends all waits.
 func (p *pulse) stall() {
-	old := p.waiting.Swap(newStallable())
-	old.cancel(errStalled)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.waiting {
+		a.cancel(errStalled)
+	}
 }
 
 // sweep looks for black holes: engines with work in flight that have given no

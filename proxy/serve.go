@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -47,16 +48,15 @@ type request struct {
 
 // serve answers a request that names its model in the body.
 func (p *DataPlane) serve(w http.ResponseWriter, r *http.Request, e endpoint) {
-	q := &request{w: w, r: r, ctx: r.Context(), endpoint: e, arrived: time.Now(), priority: fleet.Standard}
-	q.record.sequence = p.decisions.next.Add(1)
+	q := p.newRequest(w, r)
+	defer p.done(q)
+	q.endpoint = e
 	body, err := readBody(r, int64(p.config.MaxBody))
 	if err != nil {
 		p.refuse(w, q, p.bodyError(r, err))
 		return
 	}
 	q.body = body
-	defer func() { q.body.release() }()
-	defer p.remember(q)
 	refusal, cancel := p.admit(q)
 	defer cancel()
 	if refusal != nil {
@@ -64,6 +64,28 @@ func (p *DataPlane) serve(w http.ResponseWriter, r *http.Request, e endpoint) {
 		return
 	}
 	p.forward(q)
+}
+
+var requests = sync.Pool{New: func() any { return new(request) }}
+
+func (p *DataPlane) newRequest(w http.ResponseWriter, r *http.Request) *request {
+	q := requests.Get().(*request)
+	prefix := q.fields.Prefix
+	prefix.Reset()
+	*q = request{w: w, r: r, ctx: r.Context(), arrived: time.Now(), priority: fleet.Standard, fields: Fields{Prefix: prefix}}
+	q.record.sequence = p.decisions.next.Add(1)
+	return q
+}
+
+// done remembers the decision and gives back what the request held.
+func (p *DataPlane) done(q *request) {
+	p.remember(q)
+	if q.body != nil {
+		q.body.release()
+	}
+	if p.config.HedgeAfter == 0 { // else the loser of a hedge may still use it
+		requests.Put(q)
+	}
 }
 
 // remember puts the decision into the ring.

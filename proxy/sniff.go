@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -47,8 +48,25 @@ func Sniff(body []byte) (Fields, error) {
 	return f, err
 }
 
+// walker is a decoder over bytes that are there already.
+type walker struct {
+	jsontext.Decoder
+	buf bytes.Buffer
+}
+
+var walkers = sync.Pool{New: func() any { return new(walker) }}
+
 func (f *Fields) sniff(body []byte) error {
-	d := jsontext.NewDecoder(bytes.NewBuffer(body))
+	w := walkers.Get().(*walker)
+	defer walkers.Put(w)
+	w.buf = *bytes.NewBuffer(body)
+	w.Reset(&w.buf)
+	err := f.walk(&w.Decoder)
+	w.buf = bytes.Buffer{} // the pool keeps no body
+	return err
+}
+
+func (f *Fields) walk(d *jsontext.Decoder) error {
 	t, err := d.ReadToken()
 	if err != nil || t.Kind() != '{' {
 		return errNotObject

@@ -5,9 +5,7 @@ import (
 	"container/list"
 	"net/http"
 	"sync"
-	"time"
 
-	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/protect"
 )
 
@@ -81,16 +79,14 @@ type candidate struct {
 
 // serveStored passes a request for a stored response to the engine that holds it.
 func (p *DataPlane) serveStored(w http.ResponseWriter, r *http.Request) {
-	q := &request{w: w, r: r, ctx: r.Context(), arrived: time.Now(), priority: fleet.Standard}
-	q.record.sequence = p.decisions.next.Add(1)
+	q := p.newRequest(w, r)
+	defer p.done(q)
 	body, err := readBody(r, int64(p.config.MaxBody))
 	if err != nil {
 		p.refuse(w, q, p.bodyError(r, err))
 		return
 	}
 	q.body = body
-	defer body.release()
-	defer p.remember(q)
 	if q.table = p.table.Load(); q.table == nil {
 		p.refuse(w, q, noSnapshot())
 		return

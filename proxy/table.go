@@ -124,7 +124,6 @@ func (m *memory) engine(name string) *engineState {
 	s := m.engines[name]
 	if s == nil {
 		s = &engineState{}
-		s.pulse.waiting.Store(newStallable())
 		m.engines[name] = s
 	}
 	return s
