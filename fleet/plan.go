@@ -65,7 +65,7 @@ type Arc struct {
 type EngineLoad struct {
 	Name       string
 	Load       float64 // requests/s
-	Capacity   float64 // requests/s, the hard cap
+	Capacity   float64 // requests/s: the hard cap, or what the engine's ramp leaves of it
 	Latency    float64 // seconds a request spends in the engine at this load
 	Congestion float64 // seconds that one more request/s costs the others: u L'(u)
 	Cap        float64 // price of the hard cap, 0 where it does not bind

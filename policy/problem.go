@@ -12,14 +12,29 @@ import (
 // from a row (cluster, model) to an engine, u an engine's load and s the flow
 // refused, a plan's objective in seconds per second is
 //
-//	sum x (distance + offset) + sum (Phi(u) + penalty u) + sum V s + Lambda sum |x - x0|
+//	sum x (distance + offset) + sum (Phi(u) + penalty u) + sum V s
+//	  + Lambda/2 sum |X - X0| + Lambda/2 sum |Y - Y0|
 //
 // subject to u <= capacity, flow and refusals adding up to the demand.
 //
-// x0 is the last plan at the new demand: its weight times the demand that its
-// shed fractions admit. Engines that are gone have no x0; what they served is
-// not spread over the others. A row that the last plan lacks, or whose engines
-// are all gone, pays no churn at all.
+// Moving is counted twice, at half the churn price each: by row and group, where
+// X adds up the row's flow to the group's engines; and by model and engine, where
+// Y adds up the flow of all the model's rows to the engine. A group is the
+// engines of one region that serve a model and are equally far from every
+// cluster. So a request/s that leaves a group pays Lambda in all, and Lambda again
+// where it arrives; one that moves from an engine to another of its group pays
+// half of that; and rows that swap engines of a group pay nothing, for the load
+// that each engine has stays the same. A plan keeps such flows anyhow as far as
+// its X and Y permit.
+//
+// X0 and Y0 are the last plan at the new demand: its weights times the demand
+// that its shed fractions admit. Engines that are gone have neither; what they
+// served is not spread over the others. A row that the last plan lacks, or whose
+// engines are all gone, pays nothing for X, and a model all of whose rows are so,
+// nothing for Y.
+//
+// The capacity of an engine with a ramp (fleet.Engine.Ramp) is that fraction of
+// it, unless the component would then refuse requests.
 //
 // V is what refusing a request of a priority costs. Shedding is the last resort,
 // so V counts beyond the dearest request that could be admitted instead:
@@ -34,7 +49,7 @@ import (
 // Refuse do. base is 0 for a model that no engine serves. Since base follows the
 // engines, objectives compare between views only where nothing is shed.
 type Problem struct {
-	Lambda float64                      // seconds: the price of moving one request/s from or to an engine; >= 0
+	Lambda float64                      // seconds: the price of moving one request/s out of or into a group; >= 0
 	Refuse [fleet.NumPriorities]float64 // seconds: value of serving a request beyond the dearest one; falling with priority, > 0
 	Floor  float64                      // weights below it are not used, 0..0.1; rows of more than 50 engines have a lower one
 	Keep   float64                      // relative change of a weight below which the last weight stays, 0..0.1

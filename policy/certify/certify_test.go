@@ -106,7 +106,7 @@ func TestRejectsCorruptedPlans(t *testing.T) {
 		"arc to other model":    {func(p *fleet.Plan) { p.Rows[1].Arcs[2].Engine = 3 }, "does not serve"},
 		"arc to nowhere":        {func(p *fleet.Plan) { p.Rows[1].Arcs[2].Engine = 7 }, "does not serve"},
 		"arc before everything": {func(p *fleet.Plan) { p.Rows[1].Arcs[0].Engine = -1 }, "does not serve"},
-		"row missing":           {func(p *fleet.Plan) { p.Rows = p.Rows[1:] }, "rows"},
+		"row missing":           {func(p *fleet.Plan) { p.Rows = p.Rows[1:] }, "missing"},
 		"row twice":             {func(p *fleet.Plan) { p.Rows[1] = p.Rows[0] }, "not sorted"},
 		"row of nobody":         {func(p *fleet.Plan) { p.Rows[0].Model = "a" }, "no such row"},
 		"rate changed":          {func(p *fleet.Plan) { p.Rows[1].Rate = 100 }, "rate"},

@@ -5,201 +5,260 @@ package optimal
 // closed form.
 func (s *interior) assemble() {
 	s.matrix.clear()
-	for k := range s.member {
+	for k := range s.count {
 		s.assembleClass(k)
 	}
 	for from := 0; from < len(s.row); {
 		// Rows of one model share their groups and are added together.
 		n := 0
 		for n < block && from+n < len(s.row) && s.first[from+n] == s.first[from] {
-			s.assembleRow(from+n, &s.spreads[n])
+			s.assembleRow(from+n, &s.fans[n])
 			n++
 		}
-		s.matrix.addPairs(int(s.first[from]), s.spreads[:n])
+		s.matrix.addPairs(int(s.first[from]), s.fans[:n])
 		from += n
 	}
 }
 
 func (s *interior) assembleClass(k int) {
-	from, to := s.linkStart[k], s.linkStart[k+1]
-	if from == to {
-		return
-	}
-	sum, top := 0.0, from
-	for l := from; l < to; l++ {
-		i := s.arcs + int(l)
-		s.theta[i] = s.primal[i] / s.dual[i]
-		sum += s.theta[i]
-		if s.theta[i] > s.theta[s.arcs+int(top)] {
-			top = l
+	from, to := int(s.linkStart[k]), int(s.linkStart[k+1])
+	hold, holdTo := int(s.holdStart[k]), int(s.holdStart[k+1])
+	stiff := s.stiff[k]
+	share := s.share(k)
+	for i := from; i < to; i++ {
+		t, g := s.theta[s.links+i], int(s.linkGroup[i])
+		s.matrix.excess[g] += t * stiff
+		for j := i + 1; j < to; j++ {
+			s.matrix.couple(g, int(s.linkGroup[j]), t*s.theta[s.links+j]*share)
+		}
+		for j := hold; j < holdTo; j++ {
+			s.matrix.couple(g, int(s.holdGroup[j]), t*s.theta[s.holds+j]*share)
 		}
 	}
-	at := s.links + k
-	h := s.bend[k] + s.dual[at]/s.primal[at]
-	stiff := 1 / (1 + h*sum)
-	s.classTheta[k], s.classTop[k], s.stiff[k] = sum, top, stiff
-	for l := from; l < to; l++ {
-		t, g := s.theta[s.arcs+int(l)], int(s.linkGroup[l])
+	for i := hold; i < holdTo; i++ {
+		t, g := s.theta[s.holds+i], int(s.holdGroup[i])
 		s.matrix.excess[g] += t * stiff
-		row := s.matrix.row(g)
-		for m := l + 1; m < to; m++ { // groups ascend
-			row[int(s.linkGroup[m])-g-1] += t * s.theta[s.arcs+int(m)] * h * stiff
+		for j := i + 1; j < holdTo; j++ {
+			s.matrix.couple(g, int(s.holdGroup[j]), t*s.theta[s.holds+j]*share)
 		}
 	}
 }
 
-func (s *interior) assembleRow(r int, to *spread) {
-	first, from, end := s.first[r], s.arcStart[r], s.arcStart[r+1]
-	to.theta = to.theta[:s.width[r]]
-	clear(to.theta)
-	to.sum, to.shed = 0, 0
-	top := from
-	for a := from; a < end; a++ {
-		t := s.dual[a] / s.primal[a]
-		if b := s.boundOf[a]; b >= 0 {
-			t += s.dual[b] / s.primal[b]
-		}
-		t = 1 / t
-		s.theta[a] = t
-		to.sum += t
-		if t > s.theta[top] {
-			top = a
-		}
-		if g := s.group[a]; g >= 0 {
+// share is H/(1+H classTheta): what two flows of a class take from one another.
+func (s *interior) share(k int) float64 {
+	at := s.caps + k
+	return (s.bend[k] + s.dual[at]*s.perPrimal[at]) * s.stiff[k]
+}
+
+func (s *interior) assembleRow(r int, to *fan) {
+	from, end := int(s.arcStart[r]), int(s.arcStart[r+1])
+	to.theta = append(to.theta[:0], s.theta[from:end]...)
+	to.sum, to.shed = s.rowTheta[r], 0
+	first := s.first[r]
+	for i := s.sideStart[r]; i < s.sideStart[r+1]; i++ {
+		t := s.theta[s.sides+int(i)]
+		if g := s.sideGroup[i]; int(g) < s.groups {
 			to.theta[g-first] += t
 		} else {
 			to.shed += t
 		}
 	}
-	s.rowTheta[r], s.rowTop[r] = to.sum, top
 }
 
-// direction solves for the step that adds want to the pairs' products and
-// removes scale times the residuals. Flows follow from prices relative to the
-// row's or class's greatest theta: sums of large terms that cancel would lose
+// gather sets the forces for what is wanted of the pairs, on top of scale times
+// the predictor's.
+func (s *interior) gather(scale float64) {
+	want := s.want
+	force := s.force[:s.sides]
+	pull, w := s.pull[:len(force)], want[:len(force)]
+	for i := range force {
+		force[i] = scale*pull[i] + w[i]
+	}
+	for i := range s.sideGroup {
+		at := s.sides + i
+		s.force[at] = scale*s.pull[at] + want[at] - want[s.sideBounds+i]
+	}
+	for k := range s.count {
+		cap := want[s.caps+k]
+		for i := s.linkStart[k]; i < s.linkStart[k+1]; i++ {
+			at := s.links + int(i)
+			s.force[at] = scale*s.pull[at] + want[at] - cap
+		}
+		for i := s.holdStart[k]; i < s.holdStart[k+1]; i++ {
+			at := s.holds + int(i)
+			s.force[at] = scale*s.pull[at] + want[at] - want[s.holdBounds+int(i)] - cap
+		}
+	}
+}
+
+// direction solves for the step of the flows and slacks under the given forces,
+// which removes scale times the residuals. Flows follow from prices relative to
+// the row's or class's greatest theta: sums of large terms that cancel would lose
 // the digits that matter once caps bind.
-func (s *interior) direction(scale float64) {
-	rhs := s.dGroupPrice
+func (s *interior) direction(scale float64, force []float64) {
+	rhs := s.rhs
 	for g := range rhs {
 		rhs[g] = scale * s.groupSurplus[g]
 	}
-	for k := range s.member {
-		s.pushClass(k, scale, rhs)
+	for k := range s.count {
+		s.pushClass(k, force, rhs)
 	}
 	for r := range s.row {
-		s.pushRow(r, scale, rhs)
+		s.pushRow(r, scale, force, rhs)
 	}
-	s.matrix.solve(rhs)
+	s.matrix.solve(rhs[:s.groups])
+	copy(s.dGroupPrice, rhs[:s.groups])
+	s.dGroupPrice[s.groups] = 0
 	for r := range s.row {
-		s.pullRow(r, scale)
+		s.pullRow(r, scale, force)
 	}
-	for i, a := range s.bounded {
-		s.slack(s.caps+i, scale, s.dPrimal[a])
+	for k := range s.count {
+		s.pullClass(k, scale, force)
 	}
-	for k := range s.member {
-		s.pullClass(k, scale)
+	dx := s.dPrimal
+	for i := range s.sideGroup {
+		at := s.sideBounds + i
+		dx[at] = scale*s.slack[at-s.caps] - dx[s.sides+i]
+	}
+	for i := range s.holdGroup {
+		at := s.holdBounds + i
+		dx[at] = scale*s.slack[at-s.caps] - dx[s.holds+i]
 	}
 }
 
-// capForce is what the cap's or bound's own pair contributes to its flows.
-func (s *interior) capForce(at int, scale float64) float64 {
-	return (s.want[at] - scale*s.dual[at]*s.residual[at]) / s.primal[at]
-}
-
-// slack gives the step of the pair of a cap or bound whose flow moves by du.
-func (s *interior) slack(at int, scale, du float64) {
-	s.dPrimal[at] = scale*s.residual[at] - du
-	s.dDual[at] = (s.want[at] - s.dual[at]*s.dPrimal[at]) / s.primal[at]
-}
-
-// flow sets the step of a flow's pair.
-func (s *interior) flow(i int, dx float64) {
-	s.dPrimal[i] = dx
-	s.dDual[i] = (s.want[i] - s.dual[i]*dx) / s.primal[i]
-}
-
-func (s *interior) pushClass(k int, scale float64, rhs []float64) {
-	from, to := s.arcs+int(s.linkStart[k]), s.arcs+int(s.linkStart[k+1])
+func (s *interior) pushClass(k int, force, rhs []float64) {
+	from, to := s.links+int(s.linkStart[k]), s.links+int(s.linkStart[k+1])
+	hold, holdTo := s.holds+int(s.holdStart[k]), s.holds+int(s.holdStart[k+1])
+	if to-from == 1 && hold == holdTo {
+		rhs[s.linkGroup[from-s.links]] -= s.theta[from] * force[from] * s.stiff[k]
+		return
+	}
 	if from == to {
 		return
 	}
-	cap := s.capForce(s.links+k, scale)
-	for i := from; i < to; i++ {
-		s.force[i] = -scale*s.residual[i] + s.want[i]/s.primal[i] - cap
-	}
-	ref := s.force[s.arcs+int(s.classTop[k])]
+	ref := force[s.classTop[k]]
 	rel := 0.0
 	for i := from; i < to; i++ {
-		rel += s.theta[i] * (s.force[i] - ref)
+		rel += s.theta[i] * (force[i] - ref)
+	}
+	for i := hold; i < holdTo; i++ {
+		rel += s.theta[i] * (force[i] - ref)
 	}
 	rel /= s.classTheta[k]
 	both := (ref + rel) * s.stiff[k]
 	for i := from; i < to; i++ {
-		rhs[s.linkGroup[i-s.arcs]] -= s.theta[i] * ((s.force[i] - ref - rel) + both)
+		rhs[s.linkGroup[i-s.links]] -= s.theta[i] * ((force[i] - ref - rel) + both)
+	}
+	for i := hold; i < holdTo; i++ {
+		rhs[s.holdGroup[i-s.holds]] -= s.theta[i] * ((force[i] - ref - rel) + both)
 	}
 }
 
-func (s *interior) pushRow(r int, scale float64, rhs []float64) {
-	from, to := s.arcStart[r], s.arcStart[r+1]
-	for a := from; a < to; a++ {
-		s.force[a] = -scale*s.residual[a] + s.want[a]/s.primal[a]
-		if b := s.boundOf[a]; b >= 0 {
-			s.force[a] -= s.capForce(int(b), scale)
-		}
+func (s *interior) pushRow(r int, scale float64, force, rhs []float64) {
+	from, to := int(s.arcStart[r]), int(s.arcStart[r+1])
+	side, sideTo := s.sides+int(s.sideStart[r]), s.sides+int(s.sideStart[r+1])
+	theta := s.theta[from:to]
+	f, out := force[from:to][:len(theta)], rhs[s.first[r]:][:len(theta)]
+	ref := force[s.rowTop[r]]
+	var rel0, rel1 float64
+	j := 0
+	for ; j+2 <= len(theta); j += 2 {
+		rel0 += theta[j] * (f[j] - ref)
+		rel1 += theta[j+1] * (f[j+1] - ref)
 	}
-	ref := s.force[s.rowTop[r]]
-	rel := -scale * s.rowMissing[r]
-	for a := from; a < to; a++ {
-		rel += s.theta[a] * (s.force[a] - ref)
+	if j < len(theta) {
+		rel0 += theta[j] * (f[j] - ref)
 	}
-	rel /= s.rowTheta[r]
-	for a := from; a < to; a++ {
-		if g := s.group[a]; g >= 0 {
-			rhs[g] += s.theta[a] * ((s.force[a] - ref) - rel)
-		}
+	for i := side; i < sideTo; i++ {
+		rel1 += s.theta[i] * (force[i] - ref)
+	}
+	rel := (rel0 + rel1 - scale*s.rowMissing[r]) / s.rowTheta[r]
+	for j, t := range theta {
+		out[j] += t * ((f[j] - ref) - rel)
+	}
+	for i := side; i < sideTo; i++ {
+		rhs[s.sideGroup[i-s.sides]] += s.theta[i] * ((force[i] - ref) - rel)
 	}
 }
 
-func (s *interior) pullRow(r int, scale float64) {
-	from, to := s.arcStart[r], s.arcStart[r+1]
-	force := func(a int32) float64 {
-		if g := s.group[a]; g >= 0 {
-			return s.force[a] - s.dGroupPrice[g]
-		}
-		return s.force[a]
+func (s *interior) pullRow(r int, scale float64, force []float64) {
+	from, to := int(s.arcStart[r]), int(s.arcStart[r+1])
+	side, sideTo := s.sides+int(s.sideStart[r]), s.sides+int(s.sideStart[r+1])
+	first := s.first[r]
+	theta := s.theta[from:to]
+	f, dx, price := force[from:to][:len(theta)], s.dPrimal[from:to][:len(theta)], s.dGroupPrice[first:][:len(theta)]
+	top := int(s.rowTop[r])
+	ref := force[top]
+	if top < to {
+		ref -= s.dGroupPrice[int(first)+top-from]
+	} else {
+		ref -= s.dGroupPrice[s.sideGroup[top-s.sides]]
 	}
-	ref := force(s.rowTop[r])
-	rel := -scale * s.rowMissing[r]
-	for a := from; a < to; a++ {
-		s.force[a] = force(a) - ref
-		rel += s.theta[a] * s.force[a]
+	var rel0, rel1 float64
+	j := 0
+	for ; j+2 <= len(theta); j += 2 {
+		d0, d1 := f[j]-price[j]-ref, f[j+1]-price[j+1]-ref
+		dx[j], dx[j+1] = d0, d1
+		rel0 += theta[j] * d0
+		rel1 += theta[j+1] * d1
 	}
-	rel /= s.rowTheta[r]
+	if j < len(theta) {
+		dx[j] = f[j] - price[j] - ref
+		rel0 += theta[j] * dx[j]
+	}
+	for i := side; i < sideTo; i++ {
+		d := force[i] - s.dGroupPrice[s.sideGroup[i-s.sides]] - ref
+		s.dPrimal[i] = d
+		rel1 += s.theta[i] * d
+	}
+	rel := (rel0 + rel1 - scale*s.rowMissing[r]) / s.rowTheta[r]
 	s.dRowPrice[r] = -(ref + rel)
-	for a := from; a < to; a++ {
-		s.flow(int(a), s.theta[a]*(s.force[a]-rel))
+	for j, t := range theta {
+		dx[j] = t * (dx[j] - rel)
+	}
+	for i := side; i < sideTo; i++ {
+		s.dPrimal[i] = s.theta[i] * (s.dPrimal[i] - rel)
 	}
 }
 
-func (s *interior) pullClass(k int, scale float64) {
-	from, to := s.arcs+int(s.linkStart[k]), s.arcs+int(s.linkStart[k+1])
-	if from == to {
-		s.slack(s.links+k, scale, 0)
+func (s *interior) pullClass(k int, scale float64, force []float64) {
+	from, to := s.links+int(s.linkStart[k]), s.links+int(s.linkStart[k+1])
+	hold, holdTo := s.holds+int(s.holdStart[k]), s.holds+int(s.holdStart[k+1])
+	if to-from == 1 && hold == holdTo {
+		dy := s.theta[from] * s.stiff[k] * (force[from] + s.dGroupPrice[s.linkGroup[from-s.links]])
+		s.dPrimal[from] = dy
+		s.dPrimal[s.caps+k] = scale*s.slack[k] - dy
 		return
 	}
-	for i := from; i < to; i++ {
-		s.force[i] += s.dGroupPrice[s.linkGroup[i-s.arcs]]
+	if from == to {
+		s.dPrimal[s.caps+k] = scale * s.slack[k]
+		return
 	}
-	ref := s.force[s.arcs+int(s.classTop[k])]
+	top := int(s.classTop[k])
+	ref := force[top]
+	if top < to {
+		ref += s.dGroupPrice[s.linkGroup[top-s.links]]
+	} else {
+		ref += s.dGroupPrice[s.holdGroup[top-s.holds]]
+	}
 	rel := 0.0
 	for i := from; i < to; i++ {
-		s.force[i] -= ref
-		rel += s.theta[i] * s.force[i]
+		d := force[i] + s.dGroupPrice[s.linkGroup[i-s.links]] - ref
+		s.dPrimal[i] = d
+		rel += s.theta[i] * d
+	}
+	for i := hold; i < holdTo; i++ {
+		d := force[i] + s.dGroupPrice[s.holdGroup[i-s.holds]] - ref
+		s.dPrimal[i] = d
+		rel += s.theta[i] * d
 	}
 	rel /= s.classTheta[k]
 	both := (ref + rel) * s.stiff[k]
 	for i := from; i < to; i++ {
-		s.flow(i, s.theta[i]*((s.force[i]-rel)+both))
+		s.dPrimal[i] = s.theta[i] * ((s.dPrimal[i] - rel) + both)
 	}
-	s.slack(s.links+k, scale, s.classTheta[k]*both)
+	for i := hold; i < holdTo; i++ {
+		s.dPrimal[i] = s.theta[i] * ((s.dPrimal[i] - rel) + both)
+	}
+	s.dPrimal[s.caps+k] = scale*s.slack[k] - s.classTheta[k]*both
 }

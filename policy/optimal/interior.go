@@ -10,41 +10,52 @@ import (
 //
 // Every inequality of the network is a pair of positive numbers whose product
 // goes to zero: a flow and its reduced cost, a slack and its price. All pairs
-// lie in one pair of arrays, primal and dual, in four stretches: arcs, links,
-// the classes' caps, and the bounds of arcs that have one.
+// lie in one pair of arrays, primal and dual, in stretches: arcs, sides, links,
+// holds, the classes' caps, the sides' bounds, the holds' bounds. What is the
+// same for all pairs runs over the arrays as a whole, divides once a pair, and
+// looks at nothing else.
 type interior struct {
 	*network
-	arcs, links, caps int     // where the stretches after them begin
-	bounded           []int32 // arcs with a bound, in the order of their pairs
-	boundOf           []int32 // by arc: its bound's pair, -1 when it has none
+	sides, links, holds, caps     int // where the stretches after the arcs begin
+	sideBounds, holdBounds, pairs int
 
-	primal, dual   []float64
-	dPrimal, dDual []float64 // the step
-	want           []float64 // what the step should add to each product
-	residual       []float64 // by pair: dual for flows, primal for slacks
-	theta          []float64 // by arc and link: flow that a price change moves
-	force          []float64 // by arc and link: scratch of direction
-	saved          [2][]float64
-	best           [2][]float64 // primal and dual of the best iterate
+	primal, dual           []float64
+	perPrimal, perDual     []float64 // 1/primal, 1/dual
+	dPrimal, dDual         []float64 // the step
+	want                   []float64 // what the step should add to each product, over primal
+	slack                  []float64 // by pair from caps on: bound less flow less primal
+	theta                  []float64 // by flow: what a price change moves
+	pull                   []float64 // by flow: reduced gain at the iterate, see measure
+	force                  []float64 // by flow: scratch of direction
+	savedPrimal, savedDual []float64
+	bestPrimal, bestDual   []float64 // the best iterate
 
 	rowPrice, dRowPrice     []float64 // what a row pays at the margin
-	groupPrice, dGroupPrice []float64
+	groupPrice, dGroupPrice []float64 // one more at the end: that of refusing, 0
 	rowMissing              []float64 // demand less flow
-	groupSurplus            []float64 // flow in less flow out
+	groupSurplus            []float64 // flow in less flow out; one more at the end, not used
 	outflow                 []float64 // by group
 	room                    []float64 // by group: capacity it can count on
+	asked, rhs              []float64 // by group: scratch
 	savedPrices             []float64
-	bestPrice               []float64 // by row
+	bestRow, bestGroup      []float64
 
-	load, slope, bend []float64     // by class
-	rowTheta          []float64     // by row: sum of theta
-	classTheta        []float64     // by class: sum of theta
-	stiff             []float64     // by class: 1/(1+H classTheta), H the bend of cost and cap
-	rowTop, classTop  []int32       // the arc or link with the greatest theta
-	spreads           [block]spread // scratch of assemble
-	matrix            mMatrix
+	load, slope, bend    []float64  // by class
+	rowTheta, classTheta []float64  // sums of theta
+	stiff                []float64  // by class: 1/(1+H classTheta), H the bend of cost and cap
+	rowTop, classTop     []int32    // the flow with the greatest theta; classTop counts links, then holds
+	fans                 [block]fan // scratch of assemble
+	matrix               mMatrix
 
+	tolerance  float64 // of products and dual residual, relative to the objective
 	iterations int
+	now        progress
+	warm       warmStart
+	careful    bool // aim low: a solve that aimed high got nowhere
+	component  int
+	isWarm     bool
+	trace      func(Iteration) // nil: none
+	expired    func() bool     // nil: never
 }
 
 // progress is what one look at an iterate tells.
@@ -56,220 +67,271 @@ type progress struct {
 }
 
 const (
-	tolerance     = 1e-9 // of products and dual residual, relative to the objective
+	tight         = 1e-9 // tolerance where requests are refused
+	loose         = 1e-7 // tolerance elsewhere
 	feasible      = 1e-9 // of the primal residual; capMargin has room for it
 	maxIterations = 100
 	patience      = 5     // iterations without a better iterate, once near
-	near          = 1e4   // merit from where iterates are remembered
+	near          = 1e-5  // relative products from where iterates are remembered
 	stepBack      = 0.995 // fraction of the way to the boundary
 	correctors    = 2
 )
 
-var errNumbers = errors.New("the solver met a number that is not finite")
+var (
+	errNumbers = errors.New("the solver met a number that is not finite")
+	errStuck   = errors.New("the solver got nowhere")
+	errExpired = errors.New("no time left")
+)
 
-func newInterior(n *network) *interior {
-	s := &interior{network: n}
-	for a, b := range n.bound {
-		s.boundOf = append(s.boundOf, -1)
-		if !math.IsInf(b, 1) {
-			s.bounded = append(s.bounded, int32(a))
-		}
-	}
-	s.arcs = len(n.group)
-	s.links = s.arcs + len(n.linkGroup)
-	s.caps = s.links + len(n.member)
-	for i, a := range s.bounded {
-		s.boundOf[a] = int32(s.caps + i)
-	}
-	pairs, flows := s.caps+len(s.bounded), s.links
-	rows, classes := len(n.row), len(n.member)
-	width := 0
-	for _, w := range n.width {
-		width = max(width, int(w))
-	}
-	for _, x := range []struct {
-		at *[]float64
-		n  int
-	}{
-		{&s.primal, pairs}, {&s.dual, pairs}, {&s.dPrimal, pairs}, {&s.dDual, pairs},
-		{&s.want, pairs}, {&s.residual, pairs}, {&s.saved[0], pairs}, {&s.saved[1], pairs}, {&s.best[0], pairs}, {&s.best[1], pairs},
-		{&s.theta, flows}, {&s.force, flows},
-		{&s.rowPrice, rows}, {&s.dRowPrice, rows}, {&s.rowMissing, rows}, {&s.rowTheta, rows},
-		{&s.groupPrice, n.groups}, {&s.dGroupPrice, n.groups}, {&s.groupSurplus, n.groups}, {&s.outflow, n.groups}, {&s.room, n.groups},
-		{&s.savedPrices, rows + n.groups}, {&s.bestPrice, rows},
-		{&s.load, classes}, {&s.slope, classes}, {&s.bend, classes},
-		{&s.classTheta, classes}, {&s.stiff, classes},
+// reset makes room for a network and points at its stretches.
+func (s *interior) reset(n *network) {
+	s.network = n
+	s.sides = len(n.cost)
+	s.links = s.sides + len(n.sideGroup)
+	s.holds = s.links + len(n.linkGroup)
+	s.caps = s.holds + len(n.holdGroup)
+	s.sideBounds = s.caps + len(n.count)
+	s.holdBounds = s.sideBounds + len(n.sideGroup)
+	s.pairs = s.holdBounds + len(n.holdGroup)
+	for _, x := range [...]*[]float64{
+		&s.primal, &s.dual, &s.perPrimal, &s.perDual, &s.dPrimal, &s.dDual, &s.want,
+		&s.savedPrimal, &s.savedDual, &s.bestPrimal, &s.bestDual,
 	} {
-		*x.at = make([]float64, x.n)
+		*x = resize(*x, s.pairs)
 	}
-	s.matrix = newMMatrix(n.groups)
-	for i := range s.spreads {
-		s.spreads[i].theta = make([]float64, width)
+	for _, x := range [...]*[]float64{&s.theta, &s.pull, &s.force} {
+		*x = resize(*x, s.caps)
 	}
-	s.rowTop, s.classTop = make([]int32, rows), make([]int32, classes)
-	return s
+	s.slack = resize(s.slack, s.pairs-s.caps)
+	rows, classes := len(n.row), len(n.count)
+	for _, x := range [...]*[]float64{&s.rowPrice, &s.dRowPrice, &s.rowMissing, &s.rowTheta, &s.bestRow} {
+		*x = resize(*x, rows)
+	}
+	for _, x := range [...]*[]float64{
+		&s.groupPrice, &s.dGroupPrice, &s.groupSurplus, &s.outflow, &s.room, &s.asked, &s.rhs, &s.bestGroup,
+	} {
+		*x = resize(*x, n.groups+1)
+	}
+	s.savedPrices = resize(s.savedPrices, rows+n.groups+1)
+	for _, x := range [...]*[]float64{&s.load, &s.slope, &s.bend, &s.classTheta, &s.stiff} {
+		*x = resize(*x, classes)
+	}
+	s.rowTop, s.classTop = resize(s.rowTop, rows), resize(s.classTop, classes)
+	s.matrix.reset(n.groups)
+	for i := range s.fans {
+		s.fans[i].theta = resize(s.fans[i].theta, n.groups)
+	}
 }
 
 // run iterates to the optimum: Mehrotra's predictor-corrector (1992) with
 // Gondzio's centrality correctors (1996). An iterate that is merely close is no
 // error: the certificate judges it.
-func (s *interior) run() error {
-	s.start()
-	best, bestAt := float64(near), 0
-	for s.iterations = 0; s.iterations < maxIterations; s.iterations++ {
-		now := s.measure()
-		merit := now.merit()
+func (s *interior) run(start func(), limit int) error {
+	start()
+	s.invert()
+	worst := near / s.tolerance
+	best, bestAt := worst, 0
+	for s.iterations = 0; s.iterations < limit; s.iterations++ {
+		s.measure()
+		merit := s.merit()
 		if math.IsNaN(merit) || math.IsInf(merit, 0) {
-			if best < near {
+			if best < worst {
 				break
 			}
 			return fmt.Errorf("%w in iteration %d", errNumbers, s.iterations)
+		}
+		if s.trace != nil {
+			s.report()
 		}
 		if merit < best {
 			best, bestAt = merit, s.iterations
 			s.remember()
 		}
+		if merit <= 1 && s.tolerance > tight && s.refuses() {
+			// Full caps leave no room to clean up in.
+			best, worst = best*s.tolerance/tight, near/tight
+			s.tolerance = tight
+			merit = s.merit()
+		}
 		// Past a point, smaller products only let rounding into the flows.
-		if merit <= 1 || best < near && s.iterations-bestAt >= patience {
+		if merit <= 1 || best < worst && s.iterations-bestAt >= patience {
 			break
 		}
+		if s.expired != nil && s.expired() {
+			return errExpired
+		}
+		s.warm.offer(s)
 		s.assemble()
 		s.matrix.factor()
-		s.step(now)
+		s.step()
 	}
-	if best < near {
-		s.recall()
+	if best < worst {
+		if bestAt < s.iterations {
+			s.recall()
+		}
+		return nil
 	}
-	return nil
+	return errStuck
 }
 
 // merit is how far the iterate is from good enough, which is 1.
-func (p progress) merit() float64 {
-	return max(p.products/(tolerance*p.objective), p.dualRes/(tolerance*p.objective), p.primalRes/feasible)
+func (s *interior) merit() float64 {
+	p, enough := &s.now, s.tolerance*s.now.objective
+	return max(p.products/enough, p.dualRes/enough, p.primalRes/feasible)
+}
+
+// refuses says whether some row refuses more than a trace.
+func (s *interior) refuses() bool {
+	for r, d := range s.demand {
+		refused := 0.0
+		for i := s.sideStart[r]; i < s.sideStart[r+1]; i++ {
+			if int(s.sideGroup[i]) == s.groups {
+				refused += s.primal[s.sides+int(i)]
+			}
+		}
+		if refused > 1e-5*d {
+			return true
+		}
+	}
+	return false
 }
 
 // remember keeps what result takes from an iterate; recall brings it back.
 func (s *interior) remember() {
-	copy(s.best[0], s.primal)
-	copy(s.best[1], s.dual)
-	copy(s.bestPrice, s.rowPrice)
+	copy(s.bestPrimal, s.primal)
+	copy(s.bestDual, s.dual)
+	copy(s.bestRow, s.rowPrice)
+	copy(s.bestGroup, s.groupPrice)
 }
 
 func (s *interior) recall() {
-	copy(s.primal, s.best[0])
-	copy(s.dual, s.best[1])
-	copy(s.rowPrice, s.bestPrice)
-}
-
-// measure computes residuals, slopes and the objective at the iterate.
-func (s *interior) measure() progress {
-	p := progress{objective: s.fixed}
-	clear(s.groupSurplus)
-	clear(s.outflow)
-	for r := range s.row {
-		s.measureRow(r, &p)
-	}
-	for k := range s.member {
-		s.measureClass(k, &p)
-	}
-	for i, a := range s.bounded {
-		at := s.caps + i
-		s.residual[at] = s.bound[a] - s.primal[a] - s.primal[at]
-		p.primalRes = max(p.primalRes, -s.residual[at]/s.bound[a])
-	}
-	for g, x := range s.groupSurplus {
-		p.primalRes = max(p.primalRes, math.Abs(x)/max(s.outflow[g], 0.01*s.room[g]))
-	}
-	for i, x := range s.primal {
-		p.products += x * s.dual[i]
-	}
-	return p
-}
-
-func (s *interior) measureRow(r int, p *progress) {
-	missing := s.demand[r]
-	for a := s.arcStart[r]; a < s.arcStart[r+1]; a++ {
-		x := s.primal[a]
-		missing -= x
-		res := s.cost[a] - s.rowPrice[r] - s.dual[a]
-		if g := s.group[a]; g >= 0 {
-			s.groupSurplus[g] += x
-			res += s.groupPrice[g]
-		}
-		if b := s.boundOf[a]; b >= 0 {
-			res += s.dual[b]
-		}
-		s.residual[a] = res
-		p.objective += x * s.cost[a]
-		p.dualRes += x * math.Abs(res)
-	}
-	s.rowMissing[r] = missing
-	p.primalRes = max(p.primalRes, math.Abs(missing)/s.demand[r])
-}
-
-func (s *interior) measureClass(k int, p *progress) {
-	from, to := s.linkStart[k], s.linkStart[k+1]
-	u := 0.0
-	for l := from; l < to; l++ {
-		u += s.primal[s.arcs+int(l)]
-	}
-	c := s.curve[k].At(u / s.count[k])
-	s.load[k], s.slope[k], s.bend[k] = u, c.Slope+s.linear[k], c.Bend/s.count[k]
-	p.objective += s.count[k]*c.Phi + s.linear[k]*u
-	at := s.links + k
-	s.residual[at] = s.limit[k] - u - s.primal[at]
-	p.primalRes = max(p.primalRes, -s.residual[at]/s.limit[k])
-	for l := from; l < to; l++ {
-		i := s.arcs + int(l)
-		y, g := s.primal[i], s.linkGroup[l]
-		s.groupSurplus[g] -= y
-		s.outflow[g] += y
-		s.residual[i] = s.slope[k] + s.dual[at] - s.groupPrice[g] - s.dual[i]
-		p.dualRes += y * math.Abs(s.residual[i])
-	}
+	copy(s.primal, s.bestPrimal)
+	copy(s.dual, s.bestDual)
+	copy(s.rowPrice, s.bestRow)
+	copy(s.groupPrice, s.bestGroup)
+	s.invert()
+	s.measure()
 }
 
 // step moves the iterate.
-func (s *interior) step(now progress) {
+func (s *interior) step() {
 	// Predictor: straight at the optimum, to see how far that goes.
-	for i, x := range s.primal {
-		s.want[i] = -x * s.dual[i]
-	}
-	s.direction(1)
-	ap, ad := s.lengths()
-	ap, ad = min(ap, 1), min(ad, 1)
-	left := 0.0
-	for i, x := range s.primal {
-		left += (x + ap*s.dPrimal[i]) * (s.dual[i] + ad*s.dDual[i])
-	}
-	count := float64(len(s.primal))
-	mean := now.products / count
-	sigma := left / now.products
-	sigma *= sigma * sigma
-	target, second := sigma*mean, 1.0
-	if min(ap, ad) < 0.1 {
-		// The prediction failed, so its second-order term misleads.
-		target, second = max(target, 0.3*mean), 0
-	}
-	// Products that run ahead of the dual residual get stuck at the boundary.
-	target = max(target, 0.1*max(now.dualRes, tolerance*now.objective)/count)
-	for i, x := range s.primal {
-		s.want[i] = target - x*s.dual[i] - second*s.dPrimal[i]*s.dDual[i]
-	}
-	s.direction(1)
-	ap, ad = s.lengths()
+	s.direction(1, s.pull)
+	target, second := s.predict()
+	// Corrector: the predictor's second order, and the way back to the centre.
+	s.aim(target, second)
+	s.gather(1)
+	s.direction(1, s.force)
+	ap, ad := s.finish(1)
 	ap, ad = s.correct(target, ap, ad)
 	ap, ad = min(1, stepBack*ap), min(1, stepBack*ad)
-	if now.products < 1e-3*now.objective && min(ap, ad) > 0.1 {
+	if s.now.products < 1e-3*s.now.objective && min(ap, ad) > 0.1 {
 		// Steps of different lengths leave a dual residual, for slopes follow the
 		// flows. Far from the optimum that costs less than short steps do.
 		ap = min(ap, ad)
 		ad = ap
 	}
-	axpy(s.primal, s.dPrimal, ap)
-	axpy(s.dual, s.dDual, ad)
+	s.move(ap, ad)
 	axpy(s.rowPrice, s.dRowPrice, ad)
 	axpy(s.groupPrice, s.dGroupPrice, ad)
+}
+
+// invert computes the inverses of all pairs and the sum of their products.
+func (s *interior) invert() {
+	x := s.primal
+	z, px, pz := s.dual[:len(x)], s.perPrimal[:len(x)], s.perDual[:len(x)]
+	var sum0, sum1 float64
+	i := 0
+	for ; i+2 <= len(x); i += 2 {
+		p0, p1 := x[i]*z[i], x[i+1]*z[i+1]
+		sum0 += p0
+		sum1 += p1
+		q0, q1 := 1/p0, 1/p1
+		px[i], pz[i] = z[i]*q0, x[i]*q0
+		px[i+1], pz[i+1] = z[i+1]*q1, x[i+1]*q1
+	}
+	if i < len(x) {
+		sum0 += x[i] * z[i]
+		px[i], pz[i] = 1/x[i], 1/z[i]
+	}
+	s.now.products = sum0 + sum1
+}
+
+// move takes the step.
+func (s *interior) move(ap, ad float64) {
+	axpy(s.primal, s.dPrimal, ap)
+	axpy(s.dual, s.dDual, ad)
+	s.invert()
+}
+
+// predict looks at the predictor's step: with r the relative change of a primal
+// number, that of its dual is -1-r. It turns dPrimal into r, and gives the
+// corrector's target for the products and how much of the second order to use.
+func (s *interior) predict() (target, second float64) {
+	x := s.primal
+	z, px, dx := s.dual[:len(x)], s.perPrimal[:len(x)], s.dPrimal[:len(x)]
+	low, high := 0.0, -1.0
+	var first, both float64
+	for i := range x {
+		r := dx[i] * px[i]
+		dx[i] = r
+		low, high = min(low, r), max(high, r)
+		p := x[i] * z[i] * r
+		first += p
+		both += p * r
+	}
+	ap, ad := min(1, 1/max(-low, 1)), min(1, 1/max(1+high, 1))
+	// The sum of (x+ap dx)(z+ad dz).
+	left := s.now.products*(1-ad) + first*(ap-ad) - ap*ad*(first+both)
+	count := float64(len(x))
+	mean := s.now.products / count
+	sigma := left / s.now.products
+	sigma *= sigma * sigma
+	target, second = sigma*mean, 1.0
+	if min(ap, ad) < 0.1 || s.careful {
+		// The prediction failed, so its second-order term misleads.
+		target, second = max(target, 0.3*mean), 0
+	}
+	// Products that run ahead of the dual residual get stuck at the boundary.
+	return max(target, 0.1*max(s.now.dualRes, s.tolerance*s.now.objective)/count), second
+}
+
+// aim sets what the corrector wants beyond the predictor's -x z.
+func (s *interior) aim(target, second float64) {
+	r := s.dPrimal
+	z, px, want := s.dual[:len(r)], s.perPrimal[:len(r)], s.want[:len(r)]
+	for i := range r {
+		want[i] = target*px[i] + second*z[i]*r[i]*(1+r[i])
+	}
+}
+
+// finish completes a step whose primal part is known: scale 1 adds the
+// predictor's part of what the products should become, 0 leaves it out. It gives
+// how far the primal and the dual step can go before a number of a pair reaches
+// zero, at most a little beyond 1.
+func (s *interior) finish(scale float64) (ap, ad float64) {
+	x := s.dPrimal
+	z, px, pz := s.dual[:len(x)], s.perPrimal[:len(x)], s.perDual[:len(x)]
+	want, dz := s.want[:len(x)], s.dDual[:len(x)]
+	lowP, lowD := -stepBack, -stepBack
+	for i := range x {
+		r := x[i] * px[i]
+		d := want[i] - z[i]*(scale+r)
+		dz[i] = d
+		lowP, lowD = min(lowP, r), min(lowD, d*pz[i])
+	}
+	return -1 / lowP, -1 / lowD
+}
+
+// lengths are the same for a step that is complete.
+func (s *interior) lengths() (ap, ad float64) {
+	dx := s.dPrimal
+	px, pz, dz := s.perPrimal[:len(dx)], s.perDual[:len(dx)], s.dDual[:len(dx)]
+	lowP, lowD := -stepBack, -stepBack
+	for i := range dx {
+		lowP, lowD = min(lowP, dx[i]*px[i]), min(lowD, dz[i]*pz[i])
+	}
+	return -1 / lowP, -1 / lowD
 }
 
 // correct tries Gondzio's correctors: pull the products that a longer step would
@@ -278,7 +340,7 @@ func (s *interior) step(now progress) {
 func (s *interior) correct(target, ap, ad float64) (float64, float64) {
 	low, high := 0.1*target, 10*target
 	for range correctors {
-		if min(ap, ad) > 0.95 {
+		if min(ap, ad) > correctBelow {
 			break
 		}
 		tp, td := min(1, ap+0.3), min(1, ad+0.3)
@@ -286,15 +348,17 @@ func (s *interior) correct(target, ap, ad float64) (float64, float64) {
 			product := (x + tp*s.dPrimal[i]) * (s.dual[i] + td*s.dDual[i])
 			switch {
 			case product < low:
-				s.want[i] = low - product
+				s.want[i] = (low - product) * s.perPrimal[i]
 			case product > high:
-				s.want[i] = max(high-product, -high)
+				s.want[i] = max(high-product, -high) * s.perPrimal[i]
 			default:
 				s.want[i] = 0
 			}
 		}
 		s.save()
-		s.direction(0)
+		s.gather(0)
+		s.direction(0, s.force)
+		s.finish(0)
 		s.addSaved()
 		bp, bd := s.lengths()
 		if bp+bd < ap+ad+0.02 {
@@ -306,40 +370,26 @@ func (s *interior) correct(target, ap, ad float64) (float64, float64) {
 	return ap, ad
 }
 
+// correctBelow is the step length from where on correctors do not pay.
+const correctBelow = 0.95
+
 func (s *interior) save() {
-	copy(s.saved[0], s.dPrimal)
-	copy(s.saved[1], s.dDual)
+	copy(s.savedPrimal, s.dPrimal)
+	copy(s.savedDual, s.dDual)
 	copy(s.savedPrices, s.dRowPrice)
 	copy(s.savedPrices[len(s.row):], s.dGroupPrice)
 }
 
 func (s *interior) addSaved() {
-	axpy(s.dPrimal, s.saved[0], 1)
-	axpy(s.dDual, s.saved[1], 1)
+	axpy(s.dPrimal, s.savedPrimal, 1)
+	axpy(s.dDual, s.savedDual, 1)
 	axpy(s.dRowPrice, s.savedPrices, 1)
 	axpy(s.dGroupPrice, s.savedPrices[len(s.row):], 1)
 }
 
 func (s *interior) restore() {
-	copy(s.dPrimal, s.saved[0])
-	copy(s.dDual, s.saved[1])
+	copy(s.dPrimal, s.savedPrimal)
+	copy(s.dDual, s.savedDual)
 	copy(s.dRowPrice, s.savedPrices)
 	copy(s.dGroupPrice, s.savedPrices[len(s.row):])
-}
-
-// lengths are how far the primal and dual steps can go before a number of a
-// pair reaches zero, at most a little beyond 1.
-func (s *interior) lengths() (ap, ad float64) {
-	return length(s.primal, s.dPrimal), length(s.dual, s.dDual)
-}
-
-func length(x, dx []float64) float64 {
-	a := 1 / stepBack
-	dx = dx[:len(x)]
-	for i, d := range dx {
-		if x[i]+a*d < 0 {
-			a = -x[i] / d
-		}
-	}
-	return a
 }

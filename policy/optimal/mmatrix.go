@@ -17,8 +17,20 @@ type mMatrix struct {
 	diagonal []float64 // of the factor, after factor
 }
 
-func newMMatrix(n int) mMatrix {
-	return mMatrix{n: n, off: make([]float64, n*n), excess: make([]float64, n), diagonal: make([]float64, n)}
+// reset makes it an n by n matrix, whose elements are not defined.
+func (m *mMatrix) reset(n int) {
+	m.n = n
+	m.off, m.excess, m.diagonal = resize(m.off, n*n), resize(m.excess, n), resize(m.diagonal, n)
+}
+
+// couple adds x >= 0 to what flows i and j take from one another.
+func (m *mMatrix) couple(i, j int, x float64) {
+	if i > j {
+		i, j = j, i
+	}
+	if i < j {
+		m.off[i*m.n+j] += x
+	}
 }
 
 func (m *mMatrix) clear() {
@@ -77,7 +89,7 @@ func (m *mMatrix) pivot(k, to int) {
 // addPairs adds what rows contribute that split their flow between the groups
 // first, first+1, ...: for each, theta of every group and of refusals, and the
 // sum of them all.
-func (m *mMatrix) addPairs(first int, rows []spread) {
+func (m *mMatrix) addPairs(first int, rows []fan) {
 	n := len(rows[0].theta)
 	for j := range n {
 		var a [block][]float64
@@ -91,8 +103,8 @@ func (m *mMatrix) addPairs(first int, rows []spread) {
 	}
 }
 
-// spread is how much flow a change of price moves, by where it goes.
-type spread struct {
+// fan is how much flow a change of price moves, by where it goes.
+type fan struct {
 	theta     []float64
 	shed, sum float64
 }

@@ -8,9 +8,16 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
+func zeroMatrix(n int) mMatrix {
+	var m mMatrix
+	m.reset(n)
+	m.clear()
+	return m
+}
+
 // drawMatrix gives a matrix as the solver has it, of any scale, and its dense form.
 func drawMatrix(r *rand.Rand, n int, excess float64) (*mMatrix, [][]float64) {
-	m := newMMatrix(n)
+	m := zeroMatrix(n)
 	dense := make([][]float64, n)
 	for i := range dense {
 		dense[i] = make([]float64, n)
@@ -71,7 +78,7 @@ func TestMMatrixKeepsDigits(t *testing.T) {
 }
 
 func TestMMatrixWithoutHold(t *testing.T) {
-	m := newMMatrix(6)
+	m := zeroMatrix(6)
 	m.excess[0], m.row(1)[0] = 2, 1 // unknowns 1 and 2 hold each other alone
 	x := []float64{4, 0, 0, 0, 0, 0}
 	m.factor()
@@ -85,12 +92,12 @@ func TestMMatrixWithoutHold(t *testing.T) {
 func TestAddPairs(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	for count := 1; count <= block; count++ {
-		m := newMMatrix(9)
+		m := zeroMatrix(9)
 		want := make([]float64, 81)
 		hold := make([]float64, 9)
-		var rows []spread
+		var rows []fan
 		for range count {
-			s := spread{theta: make([]float64, 5), shed: r.Float64()}
+			s := fan{theta: make([]float64, 5), shed: r.Float64()}
 			s.sum = s.shed
 			for j := range s.theta {
 				s.theta[j] = r.Float64()

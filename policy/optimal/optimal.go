@@ -22,17 +22,57 @@ type Options struct {
 	// goroutine of its own: who wants the components solved in parallel says how
 	// here. The plan does not depend on it.
 	Run func(n int, job func(i int))
+	// Warm lets a solve begin where the last call's left off, if the engines are
+	// the same and demand has moved by less than a tenth. That is faster, and the
+	// plan then depends on the calls before, as far as the certificate permits.
+	Warm bool
+	// Expired is asked before every iteration; once it says true, Plan gives up
+	// and returns an error. It may be called from all of Run's goroutines. nil
+	// means never.
+	Expired func() bool
+	// Trace sees every iterate, from all of Run's goroutines; nil means nobody.
+	Trace func(Iteration)
 }
 
-// Policy is the optimizer. One value must not be used by two goroutines at once.
+// Policy is the optimizer. It keeps its memory between calls, so one value must
+// not be used by two goroutines at once.
 type Policy struct {
 	problem policy.Problem
+	options Options
 	run     func(n int, job func(i int))
+
+	tick    tick
+	past    past
+	solvers []*solver
+	snapper snapper
+	result  result
+	judge   certify.Checker
+	spare   []*fleet.Plan
+	job     func(i int)
+}
+
+// tick is what one call works on, shared by the components: arrays by engine, row
+// and group are written by the component that these belong to.
+type tick struct {
+	t         *table.Table
+	p         *policy.Problem
+	past      *past // nil at the start
+	tolerance float64
+	warm      bool
+	expired   func() bool
+	trace     func(Iteration)
+
+	far                  []float64 // by place: the greatest distance
+	stayLoad, staySlope  []float64 // by engine
+	rowPrice             []float64 // by row
+	groupPrice           []float64
+	groupLow, groupHigh  []float64
+	groupMean, groupFlow []float64
 }
 
 // New makes the policy. Settings out of range are reported by Plan.
 func New(o Options) *Policy {
-	p := &Policy{problem: policy.DefaultProblem(), run: o.Run}
+	p := &Policy{problem: policy.DefaultProblem(), options: o, run: o.Run}
 	if o.Problem != nil {
 		p.problem = *o.Problem
 	}
@@ -43,6 +83,7 @@ func New(o Options) *Policy {
 			}
 		}
 	}
+	p.job = func(i int) { p.solvers[i].solve(&p.tick) }
 	return p
 }
 
@@ -51,6 +92,15 @@ func (*Policy) Name() string { return Name }
 
 // Problem is what the policy solves; policy/certify judges its plans by it.
 func (p *Policy) Problem() policy.Problem { return p.problem }
+
+// Recycle gives a plan's memory back, for a later plan to be written into. Nobody
+// may hold the plan any more, in whole or in part: neither as the last plan nor
+// to read it. Without it every plan has memory of its own.
+func (p *Policy) Recycle(plan *fleet.Plan) {
+	if plan != nil {
+		p.spare = append(p.spare, plan)
+	}
+}
 
 // Plan solves the view. The plan's rows, arcs and terms are those that
 // fleet.Plan describes; latency, congestion and cap prices are the solver's, at
@@ -68,24 +118,35 @@ func (p *Policy) Problem() policy.Problem { return p.problem }
 // at the old weights, and staying put is worth the churn price there alone.
 //
 // It is an error when the view or the settings are not valid, when the solver
-// fails, or when the certificate does not confirm the plan: last should then
-// stay in force (see policy.Rescale).
+// fails or time is up, or when the certificate does not confirm the plan: last
+// should then stay in force (see policy.Rescale).
+//
+// A call allocates nothing but the plan while views differ in figures alone, and
+// not even that where Recycle has given one back.
 func (p *Policy) Plan(view *fleet.View, last *fleet.Plan) (*fleet.Plan, error) {
-	if err := errors.Join(view.Validate(), p.problem.Validate()); err != nil {
+	if err := p.problem.Validate(); err != nil {
 		return nil, fmt.Errorf("optimal: %w", err)
 	}
-	t := table.New(view)
-	r := newResult(t, &p.problem, t.Last(last))
-	if err := p.solve(r); err != nil {
+	if err := p.see(view); err != nil {
 		return nil, fmt.Errorf("optimal: %w", err)
 	}
+	p.tick.past = nil
+	if last != nil {
+		p.past.read(p.tick.t, last)
+		p.tick.past = &p.past
+	}
+	if err := p.solve(); err != nil {
+		return nil, fmt.Errorf("optimal: %w", err)
+	}
+	plan := p.blank()
 	// The neatest weights that the certificate accepts.
 	var failed error
-	for _, level := range []neatness{neat, priced, raw} {
-		plan := r.plan(level)
-		cert, err := certify.Measure(view, last, plan, p.problem)
+	for level := neat; level <= raw; level++ {
+		p.snapper.snap(level)
+		p.snapper.write(plan)
+		cert, err := p.judge.Measure(view, last, plan, p.problem)
 		limit := p.problem.MaxGap
-		if level != raw && !r.stayed {
+		if level != raw && !p.result.stayed {
 			// Leave the next plan some room to keep these weights.
 			limit *= 0.5
 		}
@@ -98,64 +159,74 @@ func (p *Policy) Plan(view *fleet.View, last *fleet.Plan) (*fleet.Plan, error) {
 		}
 		failed = err
 	}
+	p.Recycle(plan)
 	return nil, fmt.Errorf("optimal: %w", failed)
 }
 
-// solve answers every component with demand, and collects the answers in order.
-func (p *Policy) solve(r *result) error {
-	all := components(r.t, &p.problem)
-	done := make([]*interior, len(all))
-	stays := make([]*stayer, len(all))
-	errs := make([]error, len(all))
-	p.run(len(all), func(i int) {
-		done[i], stays[i], errs[i] = p.solveComponent(r, &all[i])
-	})
-	if err := errors.Join(errs...); err != nil {
-		return err
+func (p *Policy) blank() *fleet.Plan {
+	if n := len(p.spare); n > 0 {
+		plan := p.spare[n-1]
+		p.spare = p.spare[:n-1]
+		return plan
 	}
-	for i, s := range done {
-		if s != nil {
-			r.take(s)
+	return &fleet.Plan{}
+}
+
+// see takes in the view: by its figures alone where only they differ.
+func (p *Policy) see(view *fleet.View) error {
+	t := &p.tick
+	if t.t == nil || !t.t.Update(view) {
+		t.t = nil
+		if err := view.Validate(); err != nil {
+			return err
 		}
-		if stays[i] != nil {
-			stays[i].take()
-			r.stayed = true
-		}
+		t.t = table.New(view)
+		p.setComponents()
+	}
+	t.p, t.warm, t.expired, t.trace = &p.problem, p.options.Warm, p.options.Expired, p.options.Trace
+	// The certificate's own limit must not be used up by the solver.
+	t.tolerance = max(tight, min(loose, 1e-3*p.problem.MaxGap))
+	for _, s := range p.solvers {
+		s.builder.c.setBase(t.t, t.p, t.far)
 	}
 	return nil
 }
 
-// solveComponent reads r and changes nothing in it. Where the last weights are
-// still good it returns them, with the solution that showed it if one was
-// needed; else the solution.
-func (p *Policy) solveComponent(r *result, c *component) (*interior, *stayer, error) {
-	if r.last == nil || p.problem.Lambda == 0 {
-		s, err := solveNetwork(r, nil, c)
-		return s, nil, err
+// setComponents prepares for a new set of engines.
+func (p *Policy) setComponents() {
+	t := &p.tick
+	all := components(t.t)
+	p.solvers = p.solvers[:0]
+	for i := range all {
+		s := &solver{}
+		s.builder.t, s.builder.p, s.builder.c = t.t, &p.problem, &all[i]
+		s.interior.component = i
+		p.solvers = append(p.solvers, s)
 	}
-	stay := newStayer(r, c)
-	if stay != nil {
-		if stay.goodByOwnPrices() {
-			return nil, stay, nil
-		}
-		// Without churn the network is smaller and bounds the cost from below.
-		s, err := solveNetwork(r, nil, c)
-		if err == nil && s != nil && stay.goodBySolution(s) {
-			return s, stay, nil
-		}
+	t.far = resize(t.far, t.t.Places)
+	for place := range t.far {
+		t.far[place] = t.t.Farthest(int32(place))
 	}
-	s, err := solveNetwork(r, r.last, c)
-	if err == nil && s != nil && stay != nil && stay.goodBySolution(s) {
-		return s, stay, nil
-	}
-	return s, nil, err
+	engines, rows, groups := len(t.t.Engines), len(t.t.Rate), t.t.Groups()
+	t.stayLoad, t.staySlope = resize(t.stayLoad, engines), resize(t.staySlope, engines)
+	t.rowPrice, t.groupPrice = resize(t.rowPrice, rows), resize(t.groupPrice, groups)
+	t.groupLow, t.groupHigh = resize(t.groupLow, groups), resize(t.groupHigh, groups)
+	t.groupMean, t.groupFlow = resize(t.groupMean, groups), resize(t.groupFlow, groups)
 }
 
-func solveNetwork(r *result, last *table.Last, c *component) (*interior, error) {
-	n := build(r.t, r.p, last, c)
-	if n == nil {
-		return nil, nil
+// solve answers every component with demand, and collects the answers in order.
+func (p *Policy) solve() error {
+	p.run(len(p.solvers), p.job)
+	r := &p.result
+	r.reset(&p.tick)
+	p.snapper.result = r
+	var errs []error
+	for _, s := range p.solvers {
+		if s.err != nil {
+			errs = append(errs, s.err)
+			continue
+		}
+		r.takeComponent(s)
 	}
-	s := newInterior(n)
-	return s, s.run()
+	return errors.Join(errs...)
 }

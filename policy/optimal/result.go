@@ -4,118 +4,171 @@ import (
 	"math"
 
 	"github.com/wardrop-lb/wardrop/fleet"
-	"github.com/wardrop-lb/wardrop/policy"
 	"github.com/wardrop-lb/wardrop/policy/internal/table"
 )
 
-// result is the optimum of all components, engine by engine.
-type result struct {
-	t    *table.Table
-	p    *policy.Problem
-	last *table.Last // nil at the start
+// state is where a row's weights come from.
+type state uint8
 
-	weight []float64                      // by arc, unsnapped
-	shed   [][fleet.NumPriorities]float64 // by row
-	solved []bool                         // by row: weight is set
-	price  []float64                      // by row: seconds of one more request
-	engine []fleet.EngineLoad             // by engine: the terms, without loads
-	stayed bool                           // some component keeps its last weights, at a price
+const (
+	idle   state = iota // it sends nothing: no solution says where
+	stays               // the last plan's
+	solved              // the optimum's
+)
+
+// result is the optimum of all components, added up as the network has it: by
+// cell, and by engine and model.
+type result struct {
+	*tick
+	cell       []float64  // by cell: fraction of what the row lets in
+	flow       []float64  // by element of Serving: requests/s
+	rowPrice   []float64  // by row: seconds of one more request
+	groupPrice []float64  // by group: seconds on arrival
+	shed       []shedding // by row
+	trace      []shedding // by row: with what may be a trace of the interior method
+	state      []state
+	engine     []fleet.EngineLoad // by engine: terms and capacity
+	stayed     bool               // some component keeps its last weights
 }
 
 // trifle is the fraction of a row below which a flow is the solver's rounding.
 // It is less than capMargin, so that dropping it breaks no cap.
 const trifle = 0.3 * capMargin
 
-func newResult(t *table.Table, p *policy.Problem, last *table.Last) *result {
-	r := &result{
-		t: t, p: p, last: last,
-		weight: make([]float64, t.ArcCount()),
-		shed:   make([][fleet.NumPriorities]float64, len(t.Rate)),
-		solved: make([]bool, len(t.Rate)),
-		price:  make([]float64, len(t.Rate)),
-		engine: make([]fleet.EngineLoad, len(t.Engines)),
+func (r *result) reset(t *tick) {
+	r.tick, r.stayed = t, false
+	tab := t.t
+	r.cell = resize(r.cell, len(tab.Clusters)*tab.Groups())
+	r.flow = resize(r.flow, tab.ServingCount())
+	r.rowPrice = resize(r.rowPrice, len(tab.Rate))
+	r.groupPrice = resize(r.groupPrice, tab.Groups())
+	r.shed, r.trace = resize(r.shed, len(tab.Rate)), resize(r.trace, len(tab.Rate))
+	r.state = resize(r.state, len(tab.Rate))
+	r.engine = resize(r.engine, len(tab.Engines))
+	clear(r.cell)
+	clear(r.flow)
+	clear(r.shed)
+	clear(r.trace)
+	clear(r.state)
+	clear(r.rowPrice)
+	for g := range r.groupPrice {
+		r.groupPrice[g] = math.NaN()
 	}
-	for i := range r.engine {
-		r.engine[i].Latency = t.Curve[i].Latency(0)
-		r.engine[i].Penalty = t.Engines[i].Penalty
-	}
-	return r
-}
-
-// take adds one component's optimum.
-func (r *result) take(s *interior) {
-	share := r.takeClasses(s)
-	flow := make([]float64, s.groups)
-	for i, at := range s.row {
-		clear(flow)
-		served, refused := 0.0, 0.0
-		for a := s.arcStart[i]; a < s.arcStart[i+1]; a++ {
-			if g := s.group[a]; g >= 0 {
-				flow[g] += s.primal[a]
-				served += s.primal[a]
-			} else {
-				refused += s.primal[a]
-			}
-		}
-		r.price[at] = s.rowPrice[i]
-		r.shed[at] = r.shedding(int(at), refused/(served+refused))
-		if served <= trifle*refused {
-			continue // nothing is let in, so the weights do not follow from the optimum
-		}
-		r.solved[at] = true
-		models := int32(len(r.t.Models))
-		c, m := at/models, at%models
-		weights := r.weight[r.t.Row(c, m):]
-		for j, e := range r.t.Serving(m) {
-			weights[j] = 0
-			for _, l := range share[e] {
-				if g := l.group; g >= s.first[i] && g < s.first[i]+s.width[i] {
-					weights[j] = flow[g] / served * l.part
-				}
-			}
+	for i, e := range tab.Engines {
+		r.engine[i] = fleet.EngineLoad{
+			Name: e.Name, Capacity: tab.Cap[i], Penalty: e.Penalty, Latency: tab.Curve[i].Latency(0),
 		}
 	}
 }
 
-// part is how much of a group's flow one engine takes.
-type part struct {
-	group int32
-	part  float64
+// takeComponent adds one component's answer.
+func (r *result) takeComponent(s *solver) {
+	for _, e := range s.builder.c.engines {
+		r.engine[e].Capacity = capacity(r.t, e, s.ramp)
+	}
+	switch {
+	case s.stays:
+		s.stayer.take(r, &s.interior)
+		r.stayed = true
+	case s.solved:
+		r.takeTerms(&s.interior)
+		r.takeFlows(&s.builder, &s.interior)
+	}
 }
 
-// takeClasses records the engines' terms and gives their parts of the groups.
-func (r *result) takeClasses(s *interior) [][]part {
-	out := make([]float64, s.groups)
-	for l, g := range s.linkGroup {
-		out[g] += s.primal[s.arcs+l]
-	}
-	share := make([][]part, len(r.t.Engines))
-	for k, members := range s.member {
-		u := 0.0
-		var parts []part
-		for l := s.linkStart[k]; l < s.linkStart[k+1]; l++ {
-			y, g := s.primal[s.arcs+int(l)], s.linkGroup[l]
-			u += y
-			parts = append(parts, part{g, y / out[g] / s.count[k]})
-		}
-		u = min(u, s.limit[k]) / s.count[k]
+// takeTerms records the prices.
+func (r *result) takeTerms(s *interior) {
+	for k := range s.count {
+		u := min(s.load[k], s.limit[k]) / s.count[k]
 		latency, congestion := s.curve[k].Latency(u), s.curve[k].Congestion(u)
-		cap := s.dual[s.links+k]
-		if cap <= 1e-8*(latency+congestion) {
-			cap = 0
+		cap := s.dual[s.caps+k]
+		if s.primal[s.caps+k] > 0.05*s.limit[k] && cap < 1e-3*(latency+congestion) {
+			// The cap is slack, its price a trace of the interior method. The trace
+			// belongs to the engine's price all the same: it is that of a load a little
+			// higher.
+			target := s.slope[k] + cap
+			for range 4 {
+				at := s.curve[k].At(u)
+				u = max(0, min(u+(target-at.Slope)/at.Bend, s.limit[k]/s.count[k]))
+			}
+			latency, congestion, cap = s.curve[k].Latency(u), s.curve[k].Congestion(u), 0
 		}
-		for _, e := range members {
-			share[e] = parts
+		for _, e := range s.members[s.memberStart[k]:s.memberStart[k+1]] {
 			r.engine[e].Latency, r.engine[e].Congestion, r.engine[e].Cap = latency, congestion, cap
 		}
 	}
-	return share
+	for g, global := range s.groupOf {
+		r.groupPrice[global] = s.groupPrice[g]
+	}
+	for i, at := range s.row {
+		r.rowPrice[at] = s.rowPrice[i]
+	}
+}
+
+func (r *result) takeFlows(b *builder, s *interior) {
+	for k := range s.count {
+		r.takeClass(b, s, k)
+	}
+	models := int32(len(r.t.Models))
+	for i, at := range s.row {
+		cells := r.cell[r.t.Cell(at/models):]
+		first, from := int(s.first[i]), int(s.arcStart[i])
+		served, refused := 0.0, 0.0
+		for j := range s.width(i) {
+			x := s.primal[from+j]
+			cells[s.groupOf[first+j]] = x
+			served += x
+		}
+		for j := int(s.sideStart[i]); j < int(s.sideStart[i+1]); j++ {
+			x := s.primal[s.sides+j]
+			if g := int(s.sideGroup[j]); g < s.groups {
+				cells[s.groupOf[g]] += x
+				served += x
+			} else {
+				refused += x
+			}
+		}
+		fraction := refused / (served + refused)
+		r.trace[at] = r.shedding(int(at), fraction)
+		if fraction >= 1e-5 || r.rowPrice[at]*(1+much) >= r.refusal(b.c, int(at)) {
+			r.shed[at] = r.trace[at] // else it is too dear to be more than a trace
+		}
+		if served > trifle*refused && r.t.Admit(int(at), &r.trace[at]) > 0 && r.t.Admit(int(at), &r.shed[at]) > 0 {
+			r.state[at] = solved // else nothing is let in, and the weights follow from nothing
+		}
+		for j := range s.width(i) {
+			cells[s.groupOf[first+j]] /= served
+		}
+	}
+}
+
+// takeClass gives each engine of a class its part of the flows.
+func (r *result) takeClass(b *builder, s *interior, k int) {
+	for _, e := range s.members[s.memberStart[k]:s.memberStart[k+1]] {
+		i, link, hold := 0, int(s.linkStart[k]), int(s.holdStart[k])
+		at := r.t.ServesAt(e)
+		for j, m := range r.t.Serves(e) {
+			for b.c.models[i] != m {
+				i++
+			}
+			if !b.active[i] {
+				continue
+			}
+			y := s.primal[s.links+link]
+			if hold < int(s.holdStart[k+1]) && s.holdGroup[hold] == s.linkGroup[link] {
+				y += s.primal[s.holds+hold]
+				hold++
+			}
+			link++
+			r.flow[at[j]] = y / s.count[k]
+		}
+	}
 }
 
 // shedding turns the fraction of a row that is refused into fractions of its
 // priorities. The row's requests share engines and prices, so the least
 // important ones go first, exactly.
-func (r *result) shedding(row int, fraction float64) (shed [fleet.NumPriorities]float64) {
+func (r *result) shedding(row int, fraction float64) (shed shedding) {
 	switch {
 	case fraction < trifle:
 		return shed
@@ -134,146 +187,42 @@ func (r *result) shedding(row int, fraction float64) (shed [fleet.NumPriorities]
 	return shed
 }
 
-// known says whether the last plan has weights for the row on living engines.
-func (r *result) known(row int) bool { return r.last != nil && r.last.Known[row] }
-
-// stay is the least that a request can cost on an arc: where the row had some
-// before, as one that stays; else as one that moves there. before is the arc's
-// last weight.
-func (r *result) stay(known bool, cost, before float64) float64 {
-	switch {
-	case !known:
-		return cost
-	case before > 0:
-		return cost - r.p.Lambda
-	}
-	return cost + r.p.Lambda
-}
-
-// churn is the churn term of an arc: between the two prices it takes up what the
-// row's price leaves.
-func (r *result) churn(known bool, price, cost, before float64) float64 {
-	switch {
-	case !known:
-		return 0
-	case before > 0:
-		return max(-r.p.Lambda, min(r.p.Lambda, price-cost))
-	}
-	return r.p.Lambda
-}
-
-// plan writes the optimum as a plan.
-func (r *result) plan(level neatness) *fleet.Plan {
-	plan, index := r.t.Plan(Name)
-	for i := range plan.Engines {
-		e := &plan.Engines[i]
-		e.Latency, e.Congestion, e.Cap = r.engine[i].Latency, r.engine[i].Congestion, r.engine[i].Cap
-	}
-	for at, i := range index {
-		if i >= 0 && len(plan.Rows[i].Arcs) > 0 {
-			plan.Rows[i].Shed = r.shed[at]
-		}
-	}
-	s := &snapper{result: r, plan: plan, index: index}
-	s.snap(level)
-	for at, i := range index {
-		if i >= 0 && !r.solved[at] {
-			r.idle(plan, int(i), at)
-		}
-	}
-	r.t.SetLoads(plan, index)
-	for at, i := range index {
-		if i >= 0 {
-			r.explain(plan, int(i), at)
-		}
-	}
-	return plan
-}
-
-// lastWeights are the row's last weights, nil when it has none.
-func (r *result) lastWeights(at int) []float64 {
-	if !r.known(at) {
-		return nil
-	}
-	m := len(r.t.Models)
-	return r.last.Weight[r.t.Row(int32(at/m), int32(at%m)):]
-}
-
-func (r *result) explain(plan *fleet.Plan, i, at int) {
-	arcs, before := plan.Rows[i].Arcs, r.lastWeights(at)
-	if before == nil {
-		return
-	}
-	price := r.rowPrice(plan, arcs, at)
-	for j := range arcs {
-		cost := arcs[j].Network + plan.Engines[arcs[j].Engine].Price()
-		arcs[j].Churn = r.churn(true, price, cost, before[j])
-	}
-}
-
-// rowPrice is what the row pays for one more request: the solver's answer, but
-// never less than the cheapest arc.
-func (r *result) rowPrice(plan *fleet.Plan, arcs []fleet.Arc, at int) float64 {
-	before := r.lastWeights(at)
+// refusal is the least that refusing one of the row's requests costs, in seconds.
+func (r *result) refusal(c *component, row int) float64 {
 	least := math.Inf(1)
-	for j, a := range arcs {
-		b := 0.0
-		if before != nil {
-			b = before[j]
+	for k, d := range r.t.Demand[row] {
+		if d > 0 {
+			least = min(least, c.base+r.p.Refuse[k])
 		}
-		least = min(least, r.stay(before != nil, a.Network+plan.Engines[a.Engine].Price(), b))
 	}
-	return max(r.price[at], least)
+	return least
 }
 
-// idle sets the weights of a row that sends nothing.
-func (r *result) idle(plan *fleet.Plan, i, at int) {
-	arcs := plan.Rows[i].Arcs
-	if before := r.lastWeights(at); before != nil {
-		sum := 0.0
-		for j := range arcs {
-			arcs[j].Weight = before[j]
-			sum += before[j]
-		}
-		if math.Abs(sum-1) > 1e-12 {
-			normalise(arcs, sum)
-		}
-		return
+// half is half the churn price where the row pays it, else 0.
+func (r *result) half(at int) float64 {
+	if r.past != nil && r.past.known[at] {
+		return 0.5 * r.p.Lambda
 	}
-	if len(arcs) == 0 {
-		return
-	}
-	// The regions where a request costs least share it by the room they have.
-	cheapest := make([]float64, len(r.t.Regions))
-	for k := range cheapest {
-		cheapest[k] = math.Inf(1)
-	}
-	least := math.Inf(1)
-	for _, a := range arcs {
-		cost := a.Network + plan.Engines[a.Engine].Price()
-		region := r.t.Region[a.Engine]
-		cheapest[region] = min(cheapest[region], cost)
-		least = min(least, cost)
-	}
-	spread := func(size func(e int32) float64) (sum float64) {
-		for j, a := range arcs {
-			arcs[j].Weight = 0
-			if cheapest[r.t.Region[a.Engine]] <= least*(1+1e-9) {
-				arcs[j].Weight = size(a.Engine)
-				sum += arcs[j].Weight
-			}
-		}
-		return sum
-	}
-	sum := spread(func(e int32) float64 { return max(0, r.t.Cap[e]*(1-1e-6)-plan.Engines[e].Load) })
-	if sum == 0 {
-		sum = spread(func(e int32) float64 { return r.t.Cap[e] })
-	}
-	normalise(arcs, sum)
+	return 0
 }
 
-func normalise(arcs []fleet.Arc, sum float64) {
-	for j := range arcs {
-		arcs[j].Weight /= sum
+// moves says whether flows of the model from a group to its engines pay churn.
+func (r *result) moves(m int32) bool { return r.past != nil && r.past.model[m] > 0 }
+
+// stay is the least that a unit can cost, churn included: where there was some
+// before, as one that stays; else as one that moves there.
+func stay(cost, half, before float64) float64 {
+	if before > 0 {
+		return cost - half
 	}
+	return cost + half
+}
+
+// churn is the churn term of a flow that costs its price: between the two prices
+// it takes up what is left.
+func churn(price, cost, half, before float64) float64 {
+	if before > 0 {
+		return max(-half, min(half, price-cost))
+	}
+	return half
 }

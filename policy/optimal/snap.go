@@ -3,275 +3,273 @@ package optimal
 import (
 	"math"
 
-	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/policy/internal/table"
 )
 
-// neatness is how far the weights may differ from the solver's to be worth
-// having.
-type neatness int
+// neatness is how far the flows may differ from the solver's to be worth having.
+type neatness uint8
 
 const (
-	// neat drops small weights and keeps last weights that hardly change.
+	// neat drops small flows and keeps last ones that hardly change.
 	neat neatness = iota
-	// priced keeps last weights too, but drops only arcs that cost more than the
-	// row pays: there an interior solution leaves traces.
+	// priced keeps last flows too, but drops only those that cost more than the
+	// row or the group pays: there an interior solution leaves traces.
 	priced
 	// raw is the solver's answer.
 	raw
 )
 
-// much is how much more than its row, relatively, an arc may cost and be used:
-// the totals of used arcs are to agree within twice that.
-const much = 5e-4
-
-// snapper turns a result's weights into those of a plan.
+// snapper turns a result's flows into those of a plan: first by row and group,
+// then by engine, see spread.
 type snapper struct {
 	*result
-	plan  *fleet.Plan
-	index []int32
+	level []neatness // by model
+	neat  []float64  // by cell: fraction of the row
+	shed  []shedding // by row
+	let   []float64  // by row: requests/s let in
 
-	neat []float64 // by arc: the candidate
-	load []float64 // by engine, requests/s
+	spread
+
+	hold, offset, rowLoad   []float64 // by element of Serving: churn term, seconds; seconds; requests/s
+	cellDistance, cellChurn []float64 // by group: scratch of cellTerms
 }
 
-// snap sets the weights of all solved rows. Each row is as neat as the level
-// says, unless that broke a cap: then it is less neat.
+// snap sets neat, shed and the spread of all models. Each model is as neat as the
+// level says, unless that broke a cap: then it is less neat.
 func (s *snapper) snap(level neatness) {
-	s.neat = make([]float64, len(s.weight))
-	s.load = make([]float64, len(s.t.Engines))
-	s.eachSolved(func(at int, row *fleet.Row, from int) {
-		s.write(row, s.weight[from:])
-		s.add(row, at, 1)
-	})
-	if level == raw {
-		s.trim()
-		return
+	tab := s.t
+	s.level = resize(s.level, len(tab.Models))
+	s.neat = resize(s.neat, len(s.cell))
+	s.shed = resize(s.shed, len(tab.Rate))
+	s.let = resize(s.let, len(tab.Rate))
+	s.spread.reset(tab)
+	for m := range s.level {
+		s.level[m] = level
+		s.snapModel(int32(m))
 	}
-	accepted := make([]bool, len(s.index))
-	s.eachSolved(func(at int, row *fleet.Row, from int) {
-		accepted[at] = s.candidate(at, row, from, level)
-	})
-	if s.allAtOnce(accepted) {
-		return
-	}
-	s.eachSolved(func(at int, row *fleet.Row, from int) {
-		for l := level; l < raw; l++ {
-			if s.candidate(at, row, from, l) && s.replace(at, row, s.neat[from:]) {
-				return
+	for again := true; again; {
+		again = false
+		s.addLoads()
+		for e := range int32(len(tab.Engines)) {
+			if s.load[e] <= s.engine[e].Capacity*(1+capTolerance) {
+				continue
+			}
+			for _, m := range tab.Serves(e) {
+				if s.level[m] < raw {
+					s.level[m]++
+					s.dirty[m] = true
+					again = true
+				}
 			}
 		}
-		s.refuse(at, row, from)
-	})
-}
-
-// trim sheds what little a solution that is not quite feasible has too much,
-// from the rows that use the engine.
-func (s *snapper) trim() {
-	const most = 1e-6 // relative; more is no rounding
-	s.eachSolved(func(at int, row *fleet.Row, _ int) {
-		excess := 0.0
-		for _, a := range row.Arcs {
-			if a.Weight > 0 {
-				excess = max(excess, s.load[a.Engine]/s.t.Cap[a.Engine]-1)
+		for m := range s.level {
+			if s.dirty[m] {
+				s.snapModel(int32(m))
 			}
 		}
-		if excess > capTolerance && excess < most {
-			admitted := s.t.Admit(at, &row.Shed) * (1 - excess)
-			row.Shed = table.ShedLowest(&s.t.Demand[at], s.t.Rate[at]-admitted)
+	}
+	s.trim()
+}
+
+// snapModel snaps a model's rows and spreads them over its engines.
+func (s *snapper) snapModel(m int32) {
+	tab := s.t
+	s.dirty[m] = false
+	from, to := tab.GroupStart[m], tab.GroupStart[m+1]
+	for c := range int32(len(tab.Clusters)) {
+		at := tab.RowIndex(c, m)
+		cells := s.result.cell[tab.Cell(c):][from:to]
+		w := s.neat[tab.Cell(c):][from:to]
+		s.shed[at] = s.result.shed[at]
+		if s.level[m] == raw {
+			s.shed[at] = s.result.trace[at]
 		}
-	})
-}
-
-// refuse drops what the solver left on arcs that are too dear by refusing it, in
-// a row that refuses some of its requests anyway: where all caps bind there is
-// no room to move even a trace to.
-func (s *snapper) refuse(at int, row *fleet.Row, from int) {
-	const trace = 5e-6 // of the row's demand
-	rate, admitted := s.t.Rate[at], s.t.Admit(at, &row.Shed)
-	if admitted >= rate {
-		return
-	}
-	before, price := s.lastWeights(at), s.rowPrice(s.plan, row.Arcs, at)
-	w := s.neat[from : from+len(row.Arcs)]
-	sum := 0.0
-	for j := range row.Arcs {
-		w[j] = s.weight[from+j]
-		if s.dear(row, j, before, price) {
-			w[j] = 0
+		switch s.state[at] {
+		case stays:
+			copy(w, s.past.cell[tab.Cell(c):][from:to])
+		case solved:
+			if s.level[m] == raw || !s.candidate(at, c, m, cells, w) {
+				copy(w, cells)
+			}
+		default:
+			clear(w)
 		}
-		sum += w[j]
-	}
-	if dropped := (1 - sum) * admitted; sum == 0 || dropped > trace*rate {
-		return
-	}
-	s.add(row, at, -1)
-	row.Shed = s.shedding(at, 1-sum*admitted/rate)
-	scale(w, 1/sum)
-	s.write(row, w)
-	s.add(row, at, 1)
-}
-
-// dear says whether an arc costs so much more than the row pays that flow on it
-// can only be a trace of the interior method.
-func (s *snapper) dear(row *fleet.Row, j int, before []float64, price float64) bool {
-	b := 0.0
-	if before != nil {
-		b = before[j]
-	}
-	a := row.Arcs[j]
-	cost := s.stay(before != nil, a.Network+s.plan.Engines[a.Engine].Price(), b)
-	return cost > price+much*math.Abs(price)
-}
-
-// eachSolved calls f for the rows that send something, in the table's order,
-// with the row's place in arrays by arc.
-func (s *snapper) eachSolved(f func(at int, row *fleet.Row, from int)) {
-	models := int32(len(s.t.Models))
-	for at, i := range s.index {
-		if i >= 0 && s.solved[at] {
-			f(at, &s.plan.Rows[i], s.t.Row(int32(at)/models, int32(at)%models))
+		s.let[at] = 0
+		if s.state[at] != idle {
+			s.let[at] = tab.Admit(at, &s.shed[at])
 		}
 	}
+	s.spreadModel(m)
 }
 
-func (s *snapper) write(row *fleet.Row, weights []float64) {
-	for j := range row.Arcs {
-		row.Arcs[j].Weight = weights[j]
-	}
-}
-
-// add adds sign times the row's flows to the loads.
-func (s *snapper) add(row *fleet.Row, at int, sign float64) {
-	d := sign * s.t.Admit(at, &row.Shed)
-	for _, a := range row.Arcs {
-		s.load[a.Engine] += d * a.Weight
-	}
-}
-
-// over says whether an engine's load breaks its cap.
-func (s *snapper) over(e int32) bool { return s.load[e] > s.t.Cap[e]*(1+capTolerance) }
-
-// allAtOnce takes every candidate, if together they break no cap.
-func (s *snapper) allAtOnce(accepted []bool) bool {
-	before := append([]float64(nil), s.load...)
-	s.eachSolved(func(at int, row *fleet.Row, from int) {
-		if accepted[at] {
-			s.add(row, at, -1)
-			s.write(row, s.neat[from:])
-			s.add(row, at, 1)
-		}
-	})
-	for e := range s.load {
-		if s.over(int32(e)) {
-			s.eachSolved(func(_ int, row *fleet.Row, from int) { s.write(row, s.weight[from:]) })
-			copy(s.load, before)
-			return false
-		}
-	}
-	return true
-}
-
-// replace takes the row's candidate, unless it breaks a cap of its engines.
-func (s *snapper) replace(at int, row *fleet.Row, weights []float64) bool {
-	d := s.t.Admit(at, &row.Shed)
-	for j, a := range row.Arcs {
-		s.load[a.Engine] += d * (weights[j] - a.Weight)
-	}
-	fits := true
-	for j, a := range row.Arcs {
-		fits = fits && !(weights[j] > a.Weight && s.over(a.Engine))
-	}
-	if fits {
-		s.write(row, weights)
-		return true
-	}
-	for j, a := range row.Arcs {
-		s.load[a.Engine] -= d * (weights[j] - a.Weight)
-	}
-	return false
-}
-
-// candidate writes the row's neater weights; false when there are none.
-func (s *snapper) candidate(at int, row *fleet.Row, from int, level neatness) bool {
-	before := s.lastWeights(at)
-	price := s.rowPrice(s.plan, row.Arcs, at)
+// candidate writes the row's neater fractions; false when there are none.
+func (s *snapper) candidate(at int, c, m int32, cells, w []float64) bool {
+	tab := s.t
+	from := tab.GroupStart[m]
+	half, before := s.half(at), s.lastCells(at, c, m)
+	price := s.priceOf(at, c, m)
 	floor := 0.0
-	if level == neat {
-		floor = s.p.RowFloor(len(row.Arcs))
+	if s.level[m] == neat {
+		floor = s.p.RowFloor(len(tab.Serving(m)))
 	}
-	w := s.neat[from : from+len(row.Arcs)]
-	kept, free := 0.0, 0.0 // sums of weights
-	isKept := func(j int) bool {
-		return before != nil && before[j] > 0 && math.Abs(s.weight[from+j]-before[j]) <= s.p.Keep*before[j]
-	}
-	for j := range row.Arcs {
-		switch x := s.weight[from+j]; {
-		case isKept(j):
-			w[j] = before[j]
-			kept += w[j]
-		case x < floor || s.dear(row, j, before, price):
+	kept, free, dropped := 0.0, 0.0, 0.0 // sums of fractions
+	for j, x := range cells {
+		last := 0.0
+		if before != nil {
+			last = before[j]
+		}
+		g := from + int32(j)
+		cost := stay(tab.Distance(c, tab.GroupPlace[g])+s.groupPrice[g], half, last)
+		switch {
+		case last > 0 && math.Abs(x-last) <= s.p.Keep*last:
+			w[j] = last
+			kept += last
+		case x < floor:
 			w[j] = 0
+		case cost > price+much*math.Abs(price):
+			w[j] = 0
+			dropped += x
 		default:
 			w[j] = x
 			free += x
 		}
 	}
 	missing := 1 - kept - free
+	if s.level[m] == priced && dropped > 0 && s.refuse(at, dropped) {
+		// Where all caps bind there is no room to move even a trace to.
+		copy(w, cells)
+		for j := range w {
+			g := from + int32(j)
+			last := 0.0
+			if before != nil {
+				last = before[j]
+			}
+			if stay(tab.Distance(c, tab.GroupPlace[g])+s.groupPrice[g], half, last) > price+much*math.Abs(price) {
+				w[j] = 0
+			}
+		}
+		scale(w, 1/(1-dropped))
+		return true
+	}
 	if free == 0 && math.Abs(missing) <= 1e-12 {
 		return true
 	}
 	if free < 2*math.Abs(missing) {
-		// Too little is free to make up for the rest: let all that remain share.
-		free = 0
-		for j := range w {
-			if w[j] > 0 {
-				w[j] = s.weight[from+j]
-				free += w[j]
-			}
-		}
-		if free == 0 {
-			return false
-		}
-		scale(w, 1/free)
-		return true
+		return s.all(cells, w)
 	}
-	s.share(row.Arcs, w, missing, func(j int) bool { return !isKept(j) })
+	s.add(from, cells, w, before, missing)
 	return true
 }
 
-// share adds amount to the weights that may change, in proportion. What is to
-// be added goes to engines with room, if there are any.
-func (s *snapper) share(arcs []fleet.Arc, w []float64, amount float64, may func(j int) bool) {
-	open := func(j int) bool {
-		e := arcs[j].Engine
-		return may(j) && s.plan.Engines[e].Cap == 0 && s.load[e] < s.t.Cap[e]*(1-1e-6)
+// all lets all fractions that remain share: too little is free to make up for
+// the rest.
+func (s *snapper) all(cells, w []float64) bool {
+	sum := 0.0
+	for j := range w {
+		if w[j] > 0 {
+			w[j] = cells[j]
+			sum += w[j]
+		}
 	}
-	sum := func(in func(j int) bool) (t float64) {
-		for j := range w {
-			if in(j) {
-				t += w[j]
+	if sum == 0 {
+		return false
+	}
+	scale(w, 1/sum)
+	return true
+}
+
+// add adds amount to the fractions that may change, in proportion. What is to be
+// added goes to groups with room, if there are any.
+func (s *snapper) add(from int32, cells, w, before []float64, amount float64) {
+	may := func(j int) bool {
+		return w[j] > 0 && !(before != nil && before[j] > 0 && math.Abs(cells[j]-before[j]) <= s.p.Keep*before[j])
+	}
+	all, open := 0.0, 0.0
+	for j := range w {
+		if may(j) {
+			all += w[j]
+			if s.open[from+int32(j)] {
+				open += w[j]
 			}
 		}
-		return t
 	}
-	in, total := may, 0.0
-	if amount > 0 {
-		in = open
-	}
-	if total = sum(in); total == 0 {
-		in = may
-		total = sum(in)
+	onlyOpen := amount > 0 && open > 0
+	total := all
+	if onlyOpen {
+		total = open
 	}
 	for j := range w {
-		if in(j) {
+		if may(j) && (!onlyOpen || s.open[from+int32(j)]) {
 			w[j] += amount * w[j] / total
 		}
 	}
 }
 
-func scale(w []float64, f float64) {
-	for j := range w {
-		w[j] *= f
+// refuse refuses a trace in a row that refuses some of its requests anyway.
+func (s *snapper) refuse(at int, fraction float64) bool {
+	const trace = 5e-6 // of the row's demand
+	rate, let := s.t.Rate[at], s.t.Admit(at, &s.shed[at])
+	if let >= rate || fraction*let > trace*rate {
+		return false
 	}
+	s.shed[at] = table.ShedLowest(&s.t.Demand[at], rate-(1-fraction)*let)
+	return true
+}
+
+// trim sheds what little a solution that is not quite feasible has too much,
+// from the rows that use the engine.
+func (s *snapper) trim() {
+	const most = 1e-6 // relative; more is no rounding
+	tab := s.t
+	s.addLoads()
+	for e := range int32(len(tab.Engines)) {
+		excess := s.load[e]/s.engine[e].Capacity - 1
+		if excess <= capTolerance || excess > most {
+			continue
+		}
+		at := tab.ServesAt(e)
+		for j, m := range tab.Serves(e) {
+			g := tab.GroupOf[at[j]]
+			for c := range int32(len(tab.Clusters)) {
+				row := tab.RowIndex(c, m)
+				if s.state[row] == solved && s.neat[tab.Cell(c)+int(g)] > 0 {
+					s.let[row] *= 1 - excess
+					s.shed[row] = table.ShedLowest(&tab.Demand[row], tab.Rate[row]-s.let[row])
+					s.dirty[m] = true
+				}
+			}
+		}
+	}
+	for m := range s.level {
+		if s.dirty[m] {
+			s.spreadModel(int32(m))
+			s.dirty[m] = false
+		}
+	}
+}
+
+// lastCells are the row's last fractions, nil when it has none.
+func (s *result) lastCells(at int, c, m int32) []float64 {
+	if s.past == nil || !s.past.known[at] {
+		return nil
+	}
+	return s.past.cell[s.t.Cell(c):][s.t.GroupStart[m]:s.t.GroupStart[m+1]]
+}
+
+// priceOf is what the row pays for one more request: the solver's answer, but
+// never less than the cheapest cell.
+func (s *result) priceOf(at int, c, m int32) float64 {
+	least, half, before := math.Inf(1), s.half(at), s.lastCells(at, c, m)
+	from := s.t.GroupStart[m]
+	for g := from; g < s.t.GroupStart[m+1]; g++ {
+		last := 0.0
+		if before != nil {
+			last = before[g-from]
+		}
+		least = min(least, stay(s.t.Distance(c, s.t.GroupPlace[g])+s.groupPrice[g], half, last))
+	}
+	if s.state[at] == idle {
+		return least
+	}
+	return max(s.rowPrice[at], least)
 }

@@ -6,20 +6,20 @@ import "math"
 // capacity, prices near what they would cost, everything well inside.
 func (s *interior) start() {
 	s.setRoom()
-	clear(s.groupSurplus)              // holds the flow into each group
-	asked := make([]float64, s.groups) // a model's demand, at its first group
+	clear(s.groupSurplus) // holds the flow into each group
+	clear(s.asked)        // a model's demand, at its first group
 	for r, d := range s.demand {
-		asked[s.first[r]] += d
+		s.asked[s.first[r]] += d
 	}
 	for r := range s.row {
-		s.startRow(r, asked[s.first[r]])
+		s.startRow(r, s.asked[s.first[r]])
 	}
 	scale := s.costScale()
 	flow := 0.0
 	for _, d := range s.demand {
 		flow += d
 	}
-	least := 0.1 * scale * flow / float64(s.links)
+	least := 0.1 * scale * flow / float64(s.caps)
 	s.startClasses(scale, least)
 	for r := range s.row {
 		s.startPrices(r, scale, least)
@@ -30,7 +30,7 @@ func (s *interior) start() {
 // own equally among its groups.
 func (s *interior) setRoom() {
 	clear(s.room)
-	for k := range s.member {
+	for k := range s.count {
 		groups := s.linkGroup[s.linkStart[k]:s.linkStart[k+1]]
 		for _, g := range groups {
 			s.room[g] += s.limit[k] / float64(len(groups))
@@ -41,103 +41,135 @@ func (s *interior) setRoom() {
 // costScale is a typical cost of one request, in seconds.
 func (s *interior) costScale() float64 {
 	cost, flow := 0.0, 0.0
-	for a, g := range s.group {
-		if g >= 0 {
-			cost += s.primal[a] * math.Abs(s.cost[a])
-			flow += s.primal[a]
+	for a, c := range s.cost {
+		cost += s.primal[a] * math.Abs(c)
+		flow += s.primal[a]
+	}
+	for i, g := range s.sideGroup {
+		if int(g) < s.groups {
+			cost += s.primal[s.sides+i] * math.Abs(s.sideCost[i])
+			flow += s.primal[s.sides+i]
 		}
 	}
 	slope, limit := 0.0, 0.0
-	for k, c := range s.curve {
-		slope += s.limit[k] * (c.Latency(0.5*s.limit[k]/s.count[k]) + s.linear[k])
+	for k := range s.curve {
+		latency := s.curve[k].Latency(0.5 * s.limit[k] / s.count[k])
+		if i := s.linkStart[k]; i < s.linkStart[k+1] {
+			latency += s.linkCost[i]
+		}
+		slope += s.limit[k] * latency
 		limit += s.limit[k]
 	}
 	return cost/flow + slope/limit
 }
 
 func (s *interior) startRow(r int, asked float64) {
-	from, first, width := int(s.arcStart[r]), s.first[r], s.width[r]
+	from, first, width := int(s.arcStart[r]), int(s.first[r]), s.width(r)
 	all := 0.0
 	for _, x := range s.room[first : first+width] {
 		all += x
 	}
 	serve := min(1, 0.9*all/asked)
-	for a := from; a < int(s.arcStart[r+1]); a++ {
-		g := s.group[a]
-		switch {
-		case g < 0:
-			s.primal[a] = s.bound[a] * max(1e-3, min(0.95, 1-serve))
-		case a < from+int(width):
-			s.primal[a] = s.demand[r] * serve * s.room[g] / all
-		default: // a keep arc takes over part of the arc beside it
-			beside := from + int(g-first)
-			s.primal[a] = 0.5 * min(s.bound[a], s.primal[beside])
-			s.primal[beside] -= s.primal[a]
-		}
-		if b := s.boundOf[a]; b >= 0 {
-			s.primal[b] = s.bound[a] - s.primal[a]
-		}
+	for j := range width {
+		s.primal[from+j] = s.demand[r] * serve * s.room[first+j] / all
 	}
-	for a := from; a < int(s.arcStart[r+1]); a++ {
-		if g := s.group[a]; g >= 0 {
-			s.groupSurplus[g] += s.primal[a]
+	for i := int(s.sideStart[r]); i < int(s.sideStart[r+1]); i++ {
+		g, bound := int(s.sideGroup[i]), s.sideBound[i]
+		x := bound * max(1e-3, min(0.95, 1-serve))
+		if g < s.groups { // what stays takes over part of the arc beside it
+			beside := from + g - first
+			x = 0.5 * min(bound, s.primal[beside])
+			s.primal[beside] -= x
+			s.groupSurplus[g] += x
 		}
+		s.primal[s.sides+i], s.primal[s.sideBounds+i] = x, bound-x
+	}
+	for j := range width {
+		s.groupSurplus[first+j] += s.primal[from+j]
 	}
 }
 
 func (s *interior) startClasses(scale, least float64) {
-	links := make([]float64, s.groups)
+	links := s.asked
+	clear(links)
 	clear(s.groupPrice)
-	for k := range s.member {
-		groups := s.linkGroup[s.linkStart[k]:s.linkStart[k+1]]
+	for k := range s.count {
+		from, to := int(s.linkStart[k]), int(s.linkStart[k+1])
+		groups := s.linkGroup[from:to]
 		u := 0.0
 		for i, g := range groups {
 			y := s.groupSurplus[g] * s.limit[k] / float64(len(groups)) / s.room[g]
-			s.primal[s.arcs+int(s.linkStart[k])+i] = y
+			s.primal[s.links+from+i] = y
 			u += y
 		}
-		at := s.links + k
-		s.slope[k] = s.curve[k].At(min(u, 0.98*s.limit[k])/s.count[k]).Slope + s.linear[k]
+		s.startHolds(k)
+		at := s.caps + k
+		slope := s.curve[k].At(min(u, 0.98*s.limit[k]) / s.count[k]).Slope
+		s.slope[k] = slope
 		s.primal[at] = max(s.limit[k]-u, 0.005*s.limit[k])
 		s.dual[at] = least / s.primal[at]
-		for _, g := range groups {
-			s.groupPrice[g] += s.slope[k] + s.dual[at]
+		for i, g := range groups {
+			s.groupPrice[g] += slope + s.linkCost[from+i] + s.dual[at]
 			links[g]++
 		}
 	}
-	for g := range s.groupPrice {
+	for g := range s.groups {
 		s.groupPrice[g] /= links[g]
 	}
-	for k := range s.member {
-		for l := s.linkStart[k]; l < s.linkStart[k+1]; l++ {
-			cost := s.slope[k] + s.dual[s.links+k] - s.groupPrice[s.linkGroup[l]]
-			at := s.arcs + int(l)
+	for k := range s.count {
+		price := s.slope[k] + s.dual[s.caps+k]
+		for i := int(s.linkStart[k]); i < int(s.linkStart[k+1]); i++ {
+			at := s.links + i
+			cost := price + s.linkCost[i] - s.groupPrice[s.linkGroup[i]]
 			s.dual[at] = max(max(cost, 0)+0.3*scale, least/s.primal[at])
+		}
+		for i := int(s.holdStart[k]); i < int(s.holdStart[k+1]); i++ {
+			at, bound := s.holds+i, s.holdBounds+i
+			cost := price + s.holdCost[i] - s.groupPrice[s.holdGroup[i]]
+			s.dual[at] = max(max(cost, 0)+0.3*scale, least/s.primal[at])
+			s.dual[bound] = max(0.3*scale, least/s.primal[bound])
 		}
 	}
 }
 
-func (s *interior) startPrices(r int, scale, least float64) {
-	from, to := s.arcStart[r], s.arcStart[r+1]
-	cost := func(a int32) float64 {
-		if g := s.group[a]; g >= 0 {
-			return s.cost[a] + s.groupPrice[g]
+// startHolds lets what stays take over part of the link beside it.
+func (s *interior) startHolds(k int) {
+	link := int(s.linkStart[k])
+	for i := int(s.holdStart[k]); i < int(s.holdStart[k+1]); i++ {
+		for s.linkGroup[link] != s.holdGroup[i] {
+			link++
 		}
-		return s.cost[a]
+		beside := s.links + link
+		x := 0.5 * min(s.holdBound[i], s.primal[beside])
+		s.primal[beside] -= x
+		s.primal[s.holds+i], s.primal[s.holdBounds+i] = x, s.holdBound[i]-x
 	}
+}
+
+func (s *interior) startPrices(r int, scale, least float64) {
+	from, to, first := int(s.arcStart[r]), int(s.arcStart[r+1]), int(s.first[r])
+	side, sideTo := int(s.sideStart[r]), int(s.sideStart[r+1])
 	cheapest := math.Inf(1)
 	for a := from; a < to; a++ {
-		cheapest = min(cheapest, cost(a))
+		cheapest = min(cheapest, s.cost[a]+s.groupPrice[first+a-from])
+	}
+	for i := side; i < sideTo; i++ {
+		cheapest = min(cheapest, s.sideCost[i]+s.groupPrice[s.sideGroup[i]])
 	}
 	price, flow := 0.0, 0.0
-	for a := from; a < to; a++ {
-		x := s.primal[a]
-		s.dual[a] = max(cost(a)-cheapest+0.3*scale, least/x)
-		if b := s.boundOf[a]; b >= 0 {
-			s.dual[b] = max(0.3*scale, least/s.primal[b])
-		}
-		price += x * (cost(a) - s.dual[a])
+	set := func(at int, cost float64) {
+		x := s.primal[at]
+		s.dual[at] = max(cost-cheapest+0.3*scale, least/x)
+		price += x * (cost - s.dual[at])
 		flow += x
+	}
+	for a := from; a < to; a++ {
+		set(a, s.cost[a]+s.groupPrice[first+a-from])
+	}
+	for i := side; i < sideTo; i++ {
+		set(s.sides+i, s.sideCost[i]+s.groupPrice[s.sideGroup[i]])
+		bound := s.sideBounds + i
+		s.dual[bound] = max(0.3*scale, least/s.primal[bound])
 	}
 	s.rowPrice[r] = price / flow
 }

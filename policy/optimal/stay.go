@@ -3,7 +3,7 @@ package optimal
 import (
 	"math"
 
-	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/policy/internal/table"
 )
 
 // stayer asks whether a component's last weights are still good at today's
@@ -11,28 +11,14 @@ import (
 // and moving could save no more than most of the permitted gap. Then nothing
 // moves at all.
 //
-// Keeping weights arc by arc after a solve could not promise that: small
-// changes of some rows are reasons for others to move.
+// Keeping weights one by one after a solve could not promise that: small changes
+// of some rows are reasons for others to move.
 type stayer struct {
-	*result
-	c     *component
-	load  []float64 // by engine, requests/s
-	slope []float64 // seconds by engine: the load's price and the penalty
-	cost  float64   // seconds per second of the component
-	rows  []stayRow
+	tick  *tick
+	comp  *component
+	cost  float64 // seconds per second of the component
 	sheds bool
-	terms bool // the terms are those of the load, not a solution's
-}
-
-type stayRow struct {
-	at      int
-	cluster int32
-	serving []int32
-	from    int // of its arcs
-	before  []float64
-	rate    float64 // requests/s let in
-	shed    [fleet.NumPriorities]float64
-	price   float64 // seconds, once known
+	own   bool // prices are those of the loads, not a solution's
 }
 
 // used is the fraction of a row's demand below which an arc's flow needs no
@@ -42,113 +28,171 @@ const used = 1e-4
 // enough is the fraction of the permitted gap that staying may cost.
 const enough = 0.8
 
-// newStayer gives nil when the last weights cannot be kept, good or not.
-func newStayer(r *result, c *component) *stayer {
-	s := &stayer{
-		result: r, c: c,
-		load: make([]float64, len(r.t.Engines)), slope: make([]float64, len(r.t.Engines)),
-	}
-	for cluster := range int32(len(r.t.Clusters)) {
-		for _, m := range c.models {
-			at := r.t.RowIndex(cluster, m)
-			if r.t.Rate[at] > 0 && !s.addRow(at, cluster, m) {
-				return nil
+// much is how much more than its row, relatively, an arc may cost and be used:
+// the totals of used arcs are to agree within twice that.
+const much = 5e-4
+
+// read computes what staying costs; false when the last weights cannot be kept,
+// good or not.
+func (s *stayer) read(t *tick, c *component, ramp bool) bool {
+	s.tick, s.comp, s.cost, s.sheds, s.own = t, c, 0, false, false
+	tab, past := t.t, t.past
+	for _, m := range c.models {
+		for cluster := range int32(len(tab.Clusters)) {
+			if at := tab.RowIndex(cluster, m); tab.Rate[at] > 0 && !s.addRow(at, cluster, m) {
+				return false
 			}
 		}
 	}
 	for _, e := range c.engines {
-		u := s.load[e]
-		if u > r.t.Cap[e]*(1+capTolerance) {
-			return nil
+		u := 0.0
+		for _, p := range tab.ServesAt(e) {
+			u += past.hold[p]
 		}
-		curve := r.t.Curve[e].At(u)
-		s.slope[e] = curve.Slope + r.t.Engines[e].Penalty
-		s.cost += curve.Phi + u*r.t.Engines[e].Penalty
+		if u > capacity(tab, e, ramp)*(1+capTolerance) {
+			return false
+		}
+		engine := tab.Engines[e]
+		curve := tab.Curve[e].At(u)
+		t.stayLoad[e] = u
+		t.staySlope[e] = curve.Slope
+		s.cost += curve.Phi + u*(engine.Penalty+engine.Offset)
 	}
-	return s
+	return true
 }
 
 func (s *stayer) addRow(at int, cluster, m int32) bool {
-	serving, from := s.t.Serving(m), s.t.Row(cluster, m)
-	row := stayRow{
-		at: at, cluster: cluster, serving: serving, from: from,
-		before: s.last.Weight[from : from+len(serving)],
+	tab, past := s.tick.t, s.tick.past
+	if !past.known[at] || math.Abs(past.total[at]-1) > 1e-9 {
+		return false
 	}
-	for k, d := range s.t.Demand[at] {
-		if d > 0 {
-			row.shed[k] = s.last.Shed[at][k]
-			row.rate += d * (1 - row.shed[k])
-			s.cost += d * row.shed[k] * (s.c.base + s.p.Refuse[k])
-			s.sheds = s.sheds || row.shed[k] > 0
+	for k, d := range tab.Demand[at] {
+		if shed := past.shed[at][k]; d > 0 && shed > 0 {
+			s.cost += d * shed * (s.comp.base + s.tick.p.Refuse[k])
+			s.sheds = true
 		}
 	}
-	s.rows = append(s.rows, row)
-	sum := 0.0
-	for j, e := range serving {
-		w := row.before[j]
-		sum += w
-		s.load[e] += row.rate * w
-		s.cost += row.rate * w * s.t.Network(cluster, e)
+	cells := past.cell[tab.Cell(cluster):]
+	for g := tab.GroupStart[m]; g < tab.GroupStart[m+1]; g++ {
+		s.cost += past.admitted[at] * cells[g] * tab.Distance(cluster, tab.GroupPlace[g])
 	}
-	return math.Abs(sum-1) <= 1e-9
+	return true
 }
 
 // goodByOwnPrices asks at the prices that the last weights themselves cause:
-// what would the rows save that would still move, the churn price paid?
+// what would be saved by what would still move, the churn price paid?
 func (s *stayer) goodByOwnPrices() bool {
 	if s.sheds {
 		return false // the caps have prices too, and those are not known
 	}
+	s.own = true
 	saving := 0.0
-	for i := range s.rows {
-		row := &s.rows[i]
-		open, mean, dearest := math.Inf(1), 0.0, math.Inf(-1)
-		for j, e := range row.serving {
-			cost := s.t.Network(row.cluster, e) + s.slope[e]
-			open = min(open, cost+s.p.Lambda)
-			if w := row.before[j]; w > 0 {
-				mean += w * cost
-				dearest = max(dearest, cost-s.p.Lambda)
-			}
-		}
-		if dearest > open*(1+much) {
+	for _, m := range s.comp.models {
+		more, ok := s.priceGroups(m)
+		saving += more
+		if !ok {
 			return false
 		}
-		if dearest > open {
-			for j, e := range row.serving {
-				cost := s.t.Network(row.cluster, e) + s.slope[e]
-				saving += row.rate * row.before[j] * max(0, cost-s.p.Lambda-open)
+		for c := range int32(len(s.tick.t.Clusters)) {
+			if at := s.tick.t.RowIndex(c, m); s.tick.t.Rate[at] > 0 {
+				more, ok := s.priceRow(at, c, m)
+				saving += more
+				if !ok {
+					return false
+				}
 			}
 		}
-		row.price = max(dearest, min(open, mean))
 	}
-	s.terms = true
-	return saving <= enough*s.p.MaxGap*s.cost
+	return saving <= enough*s.tick.p.MaxGap*s.cost
 }
 
-// goodBySolution asks by the optimum, with churn or without: no plan undercuts
-// either. Arcs that its prices could not explain must move.
-func (s *stayer) goodBySolution(best *interior) bool {
-	s.terms = false
-	if s.cost > best.measure().objective*(1+enough*s.p.MaxGap) {
-		return false
+// priceGroups finds prices of a model's groups that explain the engines' flows
+// as they are, as far as there are any.
+func (s *stayer) priceGroups(m int32) (saving float64, ok bool) {
+	t, tab := s.tick, s.tick.t
+	from, to := tab.GroupStart[m], tab.GroupStart[m+1]
+	low, high, mean, flow := t.groupLow[from:to], t.groupHigh[from:to], t.groupMean[from:to], t.groupFlow[from:to]
+	for g := range low {
+		low[g], high[g], mean[g], flow[g] = math.Inf(-1), math.Inf(1), 0, 0
 	}
-	price := make([]float64, len(s.t.Engines)) // with the penalty, without the offset
-	for k, members := range best.member {
-		for _, e := range members {
-			price[e] = best.slope[k] + best.dual[best.links+k] - s.t.Engines[e].Offset
+	half, start := 0.5*t.p.Lambda, tab.ServingStart(m)
+	cost := func(e int32) float64 { return t.staySlope[e] + tab.Engines[e].Offset + tab.Engines[e].Penalty }
+	for j, e := range tab.Serving(m) {
+		g, a := tab.GroupOf[start+j]-from, cost(e)
+		high[g] = min(high[g], a+half)
+		if y := t.past.hold[start+j]; y > 0 {
+			low[g] = max(low[g], a-half)
+			mean[g] += y * a
+			flow[g] += y
 		}
 	}
-	byRow := make(map[int32]float64, len(best.row))
-	for i, at := range best.row {
-		byRow[at] = best.rowPrice[i]
+	for g := range low {
+		price := high[g]
+		if flow[g] > 0 {
+			price = min(high[g], max(low[g], mean[g]/flow[g]))
+		}
+		t.groupPrice[int(from)+g] = price
+		if low[g] > price*(1+much) {
+			return 0, false
+		}
 	}
-	for i := range s.rows {
-		row := &s.rows[i]
-		row.price = byRow[int32(row.at)]
-		for j, e := range row.serving {
-			cost := s.t.Network(row.cluster, e) + price[e] - s.p.Lambda
-			if row.rate*row.before[j] > used*s.t.Rate[row.at] && cost > row.price*(1+much) {
+	for j, e := range tab.Serving(m) {
+		if y := t.past.hold[start+j]; y > 0 {
+			saving += y * max(0, cost(e)-half-t.groupPrice[tab.GroupOf[start+j]])
+		}
+	}
+	return saving, true
+}
+
+// priceRow does the same for a row and its cells.
+func (s *stayer) priceRow(at int, c, m int32) (saving float64, ok bool) {
+	t, tab := s.tick, s.tick.t
+	half, cells := 0.5*t.p.Lambda, t.past.cell[tab.Cell(c):]
+	open, mean, dearest := math.Inf(1), 0.0, math.Inf(-1)
+	for g := tab.GroupStart[m]; g < tab.GroupStart[m+1]; g++ {
+		cost := tab.Distance(c, tab.GroupPlace[g]) + t.groupPrice[g]
+		open = min(open, cost+half)
+		if w := cells[g]; w > 0 {
+			mean += w * cost
+			dearest = max(dearest, cost-half)
+		}
+	}
+	t.rowPrice[at] = max(dearest, min(open, mean))
+	if dearest <= open {
+		return 0, true
+	}
+	for g := tab.GroupStart[m]; g < tab.GroupStart[m+1]; g++ {
+		cost := tab.Distance(c, tab.GroupPlace[g]) + t.groupPrice[g] - half
+		saving += t.past.admitted[at] * cells[g] * max(0, cost-open)
+	}
+	return saving, dearest <= open*(1+much)
+}
+
+// goodBySolution asks by the optimum: no plan undercuts it. Flows that its
+// prices could not explain must move.
+func (s *stayer) goodBySolution(best *interior) bool {
+	s.own = false
+	t, tab := s.tick, s.tick.t
+	if s.cost > best.now.objective*(1+enough*t.p.MaxGap) {
+		return false
+	}
+	half, groups := 0.5*t.p.Lambda, int32(len(tab.Models))
+	for i, at := range best.row {
+		c, first := at/groups, best.first[i]
+		cells := t.past.cell[tab.Cell(c):]
+		for g := first; g < first+int32(best.width(i)); g++ {
+			global := best.groupOf[g]
+			cost := tab.Distance(c, tab.GroupPlace[global]) + best.groupPrice[g] - half
+			if cells[global]*t.past.admitted[at] > used*tab.Rate[at] && cost > best.rowPrice[i]*(1+much) {
+				return false
+			}
+		}
+	}
+	for k := range best.count {
+		price := best.slope[k] + best.dual[best.caps+k]
+		for i := best.holdStart[k]; i < best.holdStart[k+1]; i++ {
+			g := best.holdGroup[i]
+			if best.holdBound[i] > used*best.outflow[g] && best.holdCost[i]+price > best.groupPrice[g]*(1+much) {
 				return false
 			}
 		}
@@ -157,17 +201,42 @@ func (s *stayer) goodBySolution(best *interior) bool {
 }
 
 // take makes the last weights the answer.
-func (s *stayer) take() {
-	if s.terms {
-		for _, e := range s.c.engines {
-			s.engine[e].Latency = s.t.Curve[e].Latency(s.load[e])
-			s.engine[e].Congestion = s.t.Curve[e].Congestion(s.load[e])
+func (s *stayer) take(r *result, best *interior) {
+	t, tab := s.tick, s.tick.t
+	if s.own {
+		for _, e := range s.comp.engines {
+			u := t.stayLoad[e]
+			r.engine[e].Latency, r.engine[e].Congestion = tab.Curve[e].Latency(u), tab.Curve[e].Congestion(u)
+		}
+		for _, m := range s.comp.models {
+			copy(r.groupPrice[tab.GroupStart[m]:tab.GroupStart[m+1]], t.groupPrice[tab.GroupStart[m]:tab.GroupStart[m+1]])
+		}
+	} else {
+		r.takeTerms(best)
+	}
+	for _, m := range s.comp.models {
+		for c := range int32(len(tab.Clusters)) {
+			at := tab.RowIndex(c, m)
+			if tab.Rate[at] == 0 {
+				continue
+			}
+			if s.tick.past.admitted[at] > 0 {
+				r.state[at] = stays
+			}
+			if s.own {
+				r.rowPrice[at] = t.rowPrice[at]
+			}
+			r.shed[at] = s.shed(tab, at)
+			r.trace[at] = r.shed[at]
 		}
 	}
-	for _, row := range s.rows {
-		copy(s.weight[row.from:], row.before)
-		s.shed[row.at] = row.shed
-		s.price[row.at] = row.price
-		s.solved[row.at] = true
+}
+
+func (s *stayer) shed(t *table.Table, at int) (shed shedding) {
+	for k, d := range t.Demand[at] {
+		if d > 0 {
+			shed[k] = s.tick.past.shed[at][k]
+		}
 	}
+	return shed
 }

@@ -2,7 +2,6 @@ package table
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/wardrop-lb/wardrop/fleet"
 )
@@ -27,10 +26,9 @@ func (t *Table) Last(last *fleet.Plan) *Last {
 	engine := make([]int32, len(last.Engines)) // last plan's number -> ours, -1 when gone
 	for i := range last.Engines {
 		engine[i] = -1
-		at, ok := slices.BinarySearchFunc(t.Engines, last.Engines[i].Name,
-			func(e *fleet.Engine, name string) int { return strings.Compare(e.Name, name) })
+		at, ok := t.number(last.Engines[i].Name)
 		if ok {
-			engine[i] = int32(at)
+			engine[i] = at
 		}
 	}
 	for i := range last.Rows {

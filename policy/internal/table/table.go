@@ -10,26 +10,42 @@ import (
 
 // Table is a valid view, sorted and numbered. A row is (cluster, model); its
 // arcs are the engines of Serving(model), in that order. Arrays by arc have
-// ArcCount elements, those of row (c, m) at Row(c, m) and on. Read-only once
-// made.
+// ArcCount elements, those of row (c, m) at Row(c, m) and on. Read-only for all
+// but Update.
+//
+// A place is a set of engines of one region that are equally far from every
+// cluster: the region itself, but for engines with distances of their own. A
+// group is what serves a model at a place, and a cell is a group as seen from one
+// cluster.
 type Table struct {
 	View     *fleet.View
 	Clusters []string
 	Models   []string // served, or asked for
-	Regions  []string // those with engines
 	Engines  []*fleet.Engine
-	Region   []int32         // by engine
+	Place    []int32         // by engine
+	Places   int             // number of places
 	Curve    []latency.Model // by engine
-	Cap      []float64       // by engine, requests/s
+	Cap      []float64       // by engine, requests/s, whatever its ramp
+	top      []float64       // by engine: seconds at the cap
 
 	Demand [][fleet.NumPriorities]float64 // by row: c*len(Models)+m, requests/s
 	Rate   []float64                      // by row: all priorities
 
-	distance []float64 // c*len(Regions)+r
+	// GroupStart says where each model's groups begin; one more at the end.
+	GroupStart []int32
+	// GroupPlace is the place of each group, ascending within a model.
+	GroupPlace []int32
+	// GroupOf is the group of each element of Serving, by ServingStart and on.
+	GroupOf []int32
+
+	distance []float64 // c*Places+place
 	start    []int32   // by model: where its engines begin in serving
 	serving  []int32
 	begin    []int32 // by engine: where its models begin in serves
 	serves   []int32
+	at       []int32 // by element of serves: the engine's place in serving
+
+	memory memory
 }
 
 // New numbers a valid view.
@@ -42,20 +58,28 @@ func New(view *fleet.View) *Table {
 	slices.Sort(t.Clusters)
 	clusters := numbers(t.Clusters)
 	models := t.addModels()
-	t.addDistances(clusters)
+	t.addPlaces(clusters)
+	t.addGroups()
 
 	rows := len(t.Clusters) * len(t.Models)
 	t.Demand = make([][fleet.NumPriorities]float64, rows)
 	t.Rate = make([]float64, rows)
-	for _, d := range view.Demands {
-		t.Demand[t.RowIndex(clusters[d.Cluster], models[d.Model])][d.Priority] = d.Rate
+	t.remember(clusters, models)
+	t.setDemand()
+	return t
+}
+
+func (t *Table) setDemand() {
+	for i := range t.View.Demands {
+		d := &t.View.Demands[i]
+		t.Demand[t.memory.demands[i].row][d.Priority] = d.Rate
 	}
 	for i, d := range t.Demand {
+		t.Rate[i] = 0
 		for _, rate := range d {
 			t.Rate[i] += rate
 		}
 	}
-	return t
 }
 
 func (t *Table) addEngines() {
@@ -66,21 +90,16 @@ func (t *Table) addEngines() {
 	}
 	slices.SortFunc(t.Engines, func(a, b *fleet.Engine) int { return strings.Compare(a.Name, b.Name) })
 	n := len(t.Engines)
-	t.Region, t.Curve, t.Cap = make([]int32, n), make([]latency.Model, n), make([]float64, n)
-	seen := map[string]bool{}
+	t.Curve, t.Cap, t.top = make([]latency.Model, n), make([]float64, n), make([]float64, n)
 	for i, e := range t.Engines {
-		t.Curve[i] = latency.New(e.Profile)
-		t.Cap[i] = t.Curve[i].Capacity()
-		if !seen[e.Region] {
-			seen[e.Region] = true
-			t.Regions = append(t.Regions, e.Region)
-		}
+		t.setCurve(i, e)
 	}
-	slices.Sort(t.Regions)
-	regions := numbers(t.Regions)
-	for i, e := range t.Engines {
-		t.Region[i] = regions[e.Region]
-	}
+}
+
+func (t *Table) setCurve(i int, e *fleet.Engine) {
+	t.Curve[i] = latency.New(e.Profile)
+	t.Cap[i] = t.Curve[i].Capacity()
+	t.top[i] = t.Curve[i].At(t.Cap[i]).Slope
 }
 
 func (t *Table) addModels() map[string]int32 {
@@ -123,22 +142,40 @@ func (t *Table) addServes() {
 		t.begin[i+1] = t.begin[i] + int32(len(e.Models))
 	}
 	t.serves = make([]int32, len(t.serving))
+	t.at = make([]int32, len(t.serving))
 	next := slices.Clone(t.begin)
 	for m := range int32(len(t.Models)) {
-		for _, e := range t.Serving(m) {
+		for j, e := range t.Serving(m) {
 			t.serves[next[e]] = m
+			t.at[next[e]] = t.start[m] + int32(j)
 			next[e]++
 		}
 	}
 }
 
-func (t *Table) addDistances(clusters map[string]int32) {
-	regions := numbers(t.Regions)
-	t.distance = make([]float64, len(t.Clusters)*len(t.Regions))
-	for _, d := range t.View.Distances {
-		if r, ok := regions[d.Region]; ok {
-			t.distance[int(clusters[d.Cluster])*len(t.Regions)+int(r)] = d.Seconds
+// addGroups numbers what serves each model at each place.
+func (t *Table) addGroups() {
+	t.GroupStart = make([]int32, 1, len(t.Models)+1)
+	t.GroupOf = make([]int32, len(t.serving))
+	number := make([]int32, t.Places)
+	for m := range int32(len(t.Models)) {
+		for i := range number {
+			number[i] = -1
 		}
+		serving := t.Serving(m)
+		for _, e := range serving {
+			number[t.Place[e]] = 0
+		}
+		for place, n := range number {
+			if n == 0 {
+				number[place] = int32(len(t.GroupPlace))
+				t.GroupPlace = append(t.GroupPlace, int32(place))
+			}
+		}
+		for j, e := range serving {
+			t.GroupOf[int(t.start[m])+j] = number[t.Place[e]]
+		}
+		t.GroupStart = append(t.GroupStart, int32(len(t.GroupPlace)))
 	}
 }
 
@@ -151,27 +188,47 @@ func (t *Table) Row(c, m int32) int { return int(c)*len(t.serving) + int(t.start
 // ArcCount is the number of arcs of all rows.
 func (t *Table) ArcCount() int { return len(t.Clusters) * len(t.serving) }
 
+// Groups is the number of groups of all models.
+func (t *Table) Groups() int { return len(t.GroupPlace) }
+
+// Cell is where cluster c's cells begin in an array by cluster and group.
+func (t *Table) Cell(c int32) int { return int(c) * len(t.GroupPlace) }
+
 // Serving lists the engines that serve model m, ascending.
 func (t *Table) Serving(m int32) []int32 { return t.serving[t.start[m]:t.start[m+1]] }
+
+// ServingStart is where model m's engines begin in an array by element of
+// Serving, all models one after the other.
+func (t *Table) ServingStart(m int32) int { return int(t.start[m]) }
+
+// ServingCount is the length of an array by element of Serving.
+func (t *Table) ServingCount() int { return len(t.serving) }
+
+// Top is what one more request/s costs everybody at engine e's cap, in seconds.
+func (t *Table) Top(e int32) float64 { return t.top[e] }
 
 // Serves lists the models of engine e, ascending.
 func (t *Table) Serves(e int32) []int32 { return t.serves[t.begin[e]:t.begin[e+1]] }
 
-// Distance is the network time in seconds from cluster c to region r.
-func (t *Table) Distance(c, r int32) float64 { return t.distance[int(c)*len(t.Regions)+int(r)] }
+// ServesAt gives, for each model of Serves(e), where e stands in an array by
+// element of Serving.
+func (t *Table) ServesAt(e int32) []int32 { return t.at[t.begin[e]:t.begin[e+1]] }
 
-// Farthest is the greatest distance in seconds from any cluster to region r.
-func (t *Table) Farthest(r int32) float64 {
+// Distance is the network time in seconds from cluster c to a place.
+func (t *Table) Distance(c, place int32) float64 { return t.distance[int(c)*t.Places+int(place)] }
+
+// Farthest is the greatest distance in seconds from any cluster to a place.
+func (t *Table) Farthest(place int32) float64 {
 	far := 0.0
 	for c := range t.Clusters {
-		far = max(far, t.Distance(int32(c), r))
+		far = max(far, t.Distance(int32(c), place))
 	}
 	return far
 }
 
 // Network is the network time in seconds from cluster c to engine e.
 func (t *Table) Network(c, e int32) float64 {
-	return t.Distance(c, t.Region[e]) + t.Engines[e].Offset
+	return t.Distance(c, t.Place[e]) + t.Engines[e].Offset
 }
 
 func numbers(sorted []string) map[string]int32 {

@@ -38,7 +38,7 @@ func TestNumbers(t *testing.T) {
 	x := table.New(view(engine("z", "r", "n", "m"), engine("y", "s", "m")))
 	assert.Equal(t, []string{"c", "d"}, x.Clusters)
 	assert.Equal(t, []string{"ghost", "m", "n"}, x.Models)
-	assert.Equal(t, []string{"r", "s"}, x.Regions)
+	assert.Equal(t, 2, x.Places)
 	assert.Equal(t, "y", x.Engines[0].Name)
 	assert.Empty(t, x.Serving(0))
 	assert.Equal(t, []int32{0, 1}, x.Serving(1))

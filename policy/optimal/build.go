@@ -1,0 +1,244 @@
+package optimal
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/policy"
+	"github.com/wardrop-lb/wardrop/policy/internal/table"
+)
+
+// builder makes the network of one component, again and again in the same
+// memory.
+type builder struct {
+	network
+	t    *table.Table
+	p    *policy.Problem
+	past *past // nil: no churn
+	c    *component
+	ramp bool // limits of cold engines are kept
+
+	sorted []int32 // the component's engines, those alike side by side
+	traits []trait // by engine of the component: what sorted rests on
+	active []bool  // by model of the component: some of it is asked for
+	moves  []bool  // by model of the component: some row of it pays churn
+	links  []link  // of the class under way
+
+	signature uint64 // of the structure: rows, sides, links and holds
+}
+
+// trait is what tells engines apart, but for place, models and last flows.
+type trait struct {
+	profile               fleet.Profile
+	offset, penalty, ramp float64
+}
+
+type link struct {
+	group      int32
+	cost, last float64 // seconds; requests/s
+}
+
+// build makes the component's network; false when nothing is asked of it.
+func (b *builder) build(past *past, ramp bool) bool {
+	b.past, b.ramp, b.signature = past, ramp, 0
+	b.fixed = 0
+	b.sortEngines()
+	b.addGroups()
+	b.addClasses()
+	b.addRows()
+	return len(b.row) > 0
+}
+
+// mix adds a number to the signature, by the mixing step of splitmix64.
+func (b *builder) mix(n int) {
+	x := b.signature + uint64(n) + 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	b.signature = x ^ x>>31
+}
+
+// sortEngines puts alike engines side by side, unless they still are.
+func (b *builder) sortEngines() {
+	same := len(b.sorted) == len(b.c.engines)
+	b.traits = slices.Grow(b.traits[:0], len(b.c.engines))[:len(b.c.engines)]
+	for i, e := range b.c.engines {
+		engine := b.t.Engines[e]
+		now := trait{engine.Profile, engine.Offset, engine.Penalty, engine.Ramp}
+		same = same && b.traits[i] == now
+		b.traits[i] = now
+	}
+	if same {
+		return
+	}
+	b.sorted = append(b.sorted[:0], b.c.engines...)
+	slices.SortStableFunc(b.sorted, b.compare)
+}
+
+func (b *builder) compare(x, y int32) int {
+	e, f := b.t.Engines[x], b.t.Engines[y]
+	return cmp.Or(
+		cmp.Compare(b.t.Place[x], b.t.Place[y]),
+		slices.Compare(b.t.Serves(x), b.t.Serves(y)),
+		cmp.Compare(e.Profile.T0, f.Profile.T0),
+		cmp.Compare(e.Profile.UMax, f.Profile.UMax),
+		cmp.Compare(e.Profile.Batch, f.Profile.Batch),
+		cmp.Compare(e.Profile.Kappa, f.Profile.Kappa),
+		cmp.Compare(e.Offset, f.Offset),
+		cmp.Compare(e.Penalty, f.Penalty),
+		cmp.Compare(e.Ramp, f.Ramp),
+	)
+}
+
+// alike says whether two neighbours in sorted are one class.
+func (b *builder) alike(x, y int32) bool {
+	if b.compare(x, y) != 0 {
+		return false
+	}
+	if b.past != nil {
+		at := b.t.ServesAt(y)
+		for i, p := range b.t.ServesAt(x) {
+			if b.past.hold[p] != b.past.hold[at[i]] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// addGroups numbers the groups of the models that are asked for, and says which
+// of these pay churn.
+func (b *builder) addGroups() {
+	b.groupOf, b.model, b.active, b.moves = b.groupOf[:0], b.model[:0], b.active[:0], b.moves[:0]
+	for _, m := range b.c.models {
+		b.model = append(b.model, int32(len(b.groupOf)))
+		active := false
+		for c := range int32(len(b.t.Clusters)) {
+			active = active || b.t.Rate[b.t.RowIndex(c, m)] > 0
+		}
+		b.active, b.moves = append(b.active, active), append(b.moves, b.past != nil && b.past.model[m] > 0)
+		if active {
+			for g := b.t.GroupStart[m]; g < b.t.GroupStart[m+1]; g++ {
+				b.groupOf = append(b.groupOf, g)
+			}
+		}
+	}
+	b.groups = len(b.groupOf)
+	b.model = append(b.model, int32(b.groups))
+}
+
+func (b *builder) addClasses() {
+	n := &b.network
+	n.linkStart, n.linkGroup, n.linkCost = append(n.linkStart[:0], 0), n.linkGroup[:0], n.linkCost[:0]
+	n.holdStart, n.holdGroup, n.holdCost, n.holdBound = append(n.holdStart[:0], 0), n.holdGroup[:0], n.holdCost[:0], n.holdBound[:0]
+	n.memberStart, n.members = append(n.memberStart[:0], 0), append(n.members[:0], b.sorted...)
+	n.curve, n.count, n.limit = n.curve[:0], n.count[:0], n.limit[:0]
+	for from := 0; from < len(b.sorted); {
+		to := from + 1
+		for to < len(b.sorted) && b.alike(b.sorted[from], b.sorted[to]) {
+			to++
+		}
+		b.addClass(b.sorted[from], float64(to-from))
+		n.memberStart = append(n.memberStart, int32(to))
+		from = to
+	}
+}
+
+// addClass adds a class by one of its engines.
+func (b *builder) addClass(e int32, count float64) {
+	n := &b.network
+	n.curve, n.count = append(n.curve, b.t.Curve[e]), append(n.count, count)
+	n.limit = append(n.limit, count*capacity(b.t, e, b.ramp)*(1-capMargin))
+	linear := b.t.Engines[e].Offset + b.t.Engines[e].Penalty
+	half := 0.5 * b.p.Lambda
+	i, at := 0, b.t.ServesAt(e)
+	for j, m := range b.t.Serves(e) {
+		for b.c.models[i] != m {
+			i++
+		}
+		if !b.active[i] {
+			continue
+		}
+		group := b.model[i] + b.t.GroupOf[at[j]] - b.t.GroupStart[m]
+		cost := linear
+		if b.moves[i] {
+			cost += half
+			last := count * b.past.hold[at[j]]
+			b.fixed += half * last
+			if last > negligible*b.past.model[m] {
+				n.holdGroup = append(n.holdGroup, group)
+				n.holdCost = append(n.holdCost, linear-half)
+				n.holdBound = append(n.holdBound, last)
+			}
+		}
+		n.linkGroup, n.linkCost = append(n.linkGroup, group), append(n.linkCost, cost)
+		b.mix(int(group))
+	}
+	n.linkStart = append(n.linkStart, int32(len(n.linkGroup)))
+	n.holdStart = append(n.holdStart, int32(len(n.holdGroup)))
+	b.mix(len(n.holdGroup))
+}
+
+// capacity is an engine's hard cap in requests/s, its ramp included where it is
+// kept.
+func capacity(t *table.Table, e int32, ramp bool) float64 {
+	if r := t.Engines[e].Ramp; ramp && r > 0 {
+		return r * t.Cap[e]
+	}
+	return t.Cap[e]
+}
+
+// addRows adds the rows with demand, their arcs and sides.
+func (b *builder) addRows() {
+	n := &b.network
+	n.row, n.demand, n.first, n.cost = n.row[:0], n.demand[:0], n.first[:0], n.cost[:0]
+	n.arcStart, n.sideStart = append(n.arcStart[:0], 0), append(n.sideStart[:0], 0)
+	n.sideGroup, n.sideCost, n.sideBound = n.sideGroup[:0], n.sideCost[:0], n.sideBound[:0]
+	for i, m := range b.c.models {
+		for c := range int32(len(b.t.Clusters)) {
+			if at := b.t.RowIndex(c, m); b.t.Rate[at] > 0 {
+				b.addRow(c, m, b.model[i], b.model[i+1])
+			}
+		}
+	}
+}
+
+func (b *builder) addRow(c, m, from, to int32) {
+	n := &b.network
+	at := b.t.RowIndex(c, m)
+	n.row, n.demand, n.first = append(n.row, int32(at)), append(n.demand, b.t.Rate[at]), append(n.first, from)
+	b.mix(at)
+
+	moves := b.past != nil && b.past.known[at]
+	half := 0.0
+	if moves {
+		half = 0.5 * b.p.Lambda
+	}
+	cells := b.t.Cell(c)
+	for g := from; g < to; g++ {
+		group := b.groupOf[g]
+		distance := b.t.Distance(c, b.t.GroupPlace[group])
+		n.cost = append(n.cost, distance+half)
+		if !moves {
+			continue
+		}
+		last := b.past.cell[cells+int(group)] * b.past.admitted[at]
+		b.fixed += half * last
+		if last > negligible*b.t.Rate[at] {
+			b.addSide(g, distance-half, last)
+		}
+	}
+	for k, rate := range b.t.Demand[at] {
+		if rate > 0 {
+			b.addSide(int32(b.groups), b.c.base+b.p.Refuse[k], rate)
+		}
+	}
+	n.arcStart = append(n.arcStart, int32(len(n.cost)))
+	n.sideStart = append(n.sideStart, int32(len(n.sideGroup)))
+}
+
+func (b *builder) addSide(group int32, cost, bound float64) {
+	n := &b.network
+	n.sideGroup, n.sideCost, n.sideBound = append(n.sideGroup, group), append(n.sideCost, cost), append(n.sideBound, bound)
+	b.mix(int(group))
+}

@@ -1,0 +1,93 @@
+package optimal
+
+import (
+	"errors"
+)
+
+// solver answers one component, tick after tick, in the same memory.
+type solver struct {
+	builder
+	interior
+	stayer
+
+	solved bool // interior holds the optimum
+	stays  bool // the last weights stay
+	ramp   bool // limits of cold engines are kept
+	err    error
+}
+
+// solve reads what the policy knows of the tick and changes nothing in it.
+func (s *solver) solve(t *tick) {
+	s.solved, s.stays, s.ramp, s.err = false, false, false, nil
+	for _, e := range s.builder.c.engines {
+		s.ramp = s.ramp || t.t.Engines[e].Ramp > 0
+	}
+	s.err = s.try(t)
+	if s.err == nil && s.ramp && s.refuses() {
+		s.solved, s.stays, s.ramp = false, false, false
+		s.err = s.try(t)
+	}
+}
+
+func (s *solver) try(t *tick) error {
+	past := t.past
+	if t.p.Lambda == 0 {
+		past = nil
+	}
+	can := past != nil && s.stayer.read(t, s.builder.c, s.ramp)
+	if can && s.stayer.goodByOwnPrices() {
+		s.stays = true
+		return nil
+	}
+	if !s.builder.build(past, s.ramp) {
+		return nil
+	}
+	if err := s.optimize(t); err != nil {
+		return err
+	}
+	s.solved = true
+	s.stays = can && s.stayer.goodBySolution(&s.interior)
+	return nil
+}
+
+// optimize runs the interior point method, from the last tick's iterate where
+// that promises to be quick.
+func (s *solver) optimize(t *tick) error {
+	i := &s.interior
+	i.reset(&s.builder.network)
+	i.tolerance, i.trace, i.expired = t.tolerance, t.trace, t.expired
+	i.warm.wanted = t.warm
+	i.careful = false
+	var err error
+	if i.warm.fits(i, s.builder.signature) {
+		i.isWarm = true
+		i.warm.taken = false
+		err = i.run(i.startWarm, warmIterations)
+		if err == nil || errors.Is(err, errExpired) {
+			return err
+		}
+	}
+	i.isWarm = false
+	for _, careful := range []bool{false, true} {
+		i.careful = careful
+		i.warm.taken, i.warm.signature = false, s.builder.signature
+		if err = i.run(i.start, maxIterations); err == nil || errors.Is(err, errExpired) {
+			break
+		}
+	}
+	if errors.Is(err, errStuck) {
+		return nil // the certificate judges what there is
+	}
+	return err
+}
+
+// refuses says whether the answer sheds more than rounding.
+func (s *solver) refuses() bool {
+	if s.stays {
+		return s.stayer.sheds
+	}
+	if !s.solved {
+		return false
+	}
+	return s.interior.refuses()
+}
