@@ -84,7 +84,10 @@ func (m Model) Congestion(u float64) float64 {
 func (m Model) Phi(u float64) float64 { return m.At(u).Phi }
 
 // At gives Phi with both derivatives at load u requests/s.
-func (m Model) At(u float64) Curve {
+func (m Model) At(u float64) Curve { return At(&m, u) }
+
+// At is the method of that name, for loops over many models: it copies none.
+func At(m *Model, u float64) Curve {
 	switch {
 	case !(u > 0):
 		return m.inside(0)
@@ -99,20 +102,8 @@ func (m Model) At(u float64) Curve {
 	return m.inside(u)
 }
 
-// power is rho^k for rho in [0, 1) and k >= 0. It is what a solver spends its time
-// on, and math.Pow takes twice as long for digits that do not matter here.
-func power(rho, k float64) float64 {
-	if rho == 0 {
-		if k == 0 {
-			return 1
-		}
-		return 0
-	}
-	return math.Exp(k * math.Log(rho))
-}
-
 // inside evaluates the formula itself, for u in [0, edge].
-func (m Model) inside(u float64) Curve {
+func (m *Model) inside(u float64) Curve {
 	a := 1 / (1 - u/m.umax)
 	rho := u / m.usat
 	b := 1 / (1 - rho)

@@ -51,7 +51,8 @@ type interior struct {
 	iterations int
 	now        progress
 	warm       warmStart
-	careful    bool // aim low: a solve that aimed high got nowhere
+	worth      float64 // step length from where on a corrector costs more time than it saves
+	careful    bool    // aim low: a solve that aimed high got nowhere
 	component  int
 	isWarm     bool
 	trace      func(Iteration) // nil: none
@@ -68,7 +69,7 @@ type progress struct {
 
 const (
 	tight         = 1e-9 // tolerance where requests are refused
-	loose         = 1e-7 // tolerance elsewhere
+	loose         = 3e-7 // tolerance elsewhere
 	feasible      = 1e-9 // of the primal residual; capMargin has room for it
 	maxIterations = 100
 	patience      = 5     // iterations without a better iterate, once near
@@ -118,6 +119,10 @@ func (s *interior) reset(n *network) {
 	}
 	s.rowTop, s.classTop = resize(s.rowTop, rows), resize(s.classTop, classes)
 	s.matrix.reset(n.groups)
+	s.worth = 0.5
+	if n.groups*n.groups*n.groups > 100*s.pairs {
+		s.worth = 0.95
+	}
 	for i := range s.fans {
 		s.fans[i].theta = resize(s.fans[i].theta, n.groups)
 	}
@@ -340,7 +345,7 @@ func (s *interior) lengths() (ap, ad float64) {
 func (s *interior) correct(target, ap, ad float64) (float64, float64) {
 	low, high := 0.1*target, 10*target
 	for range correctors {
-		if min(ap, ad) > correctBelow {
+		if min(ap, ad) > s.worth {
 			break
 		}
 		tp, td := min(1, ap+0.3), min(1, ad+0.3)
@@ -369,9 +374,6 @@ func (s *interior) correct(target, ap, ad float64) (float64, float64) {
 	}
 	return ap, ad
 }
-
-// correctBelow is the step length from where on correctors do not pay.
-const correctBelow = 0.95
 
 func (s *interior) save() {
 	copy(s.savedPrimal, s.dPrimal)

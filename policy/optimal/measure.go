@@ -1,6 +1,10 @@
 package optimal
 
-import "math"
+import (
+	"math"
+
+	"github.com/wardrop-lb/wardrop/latency"
+)
 
 // measure computes residuals, slopes, thetas and the objective at the iterate.
 // pull of a flow is how much less than its price it costs, without its own
@@ -90,7 +94,7 @@ func (s *interior) measureClass(k int) {
 	for i := holdFrom; i < holdTo; i++ {
 		u += s.primal[s.holds+i]
 	}
-	c := s.curve[k].At(u / s.count[k])
+	c := latency.At(&s.curve[k], u/s.count[k])
 	s.load[k], s.slope[k], s.bend[k] = u, c.Slope, c.Bend/s.count[k]
 	s.now.objective += s.count[k] * c.Phi
 	at := s.caps + k

@@ -52,19 +52,61 @@ func (m *mMatrix) factor() {
 		for k := from; k < to; k++ {
 			m.pivot(k, to)
 		}
-		for i := to; i < m.n; i++ {
-			var a [block][]float64
-			var f [block]float64
-			for k := from; k < to; k++ {
-				row := m.row(k)[i-k-1:]
-				a[k-from] = row[1:]
-				if d := m.diagonal[k]; d > 0 {
-					f[k-from] = row[0] / d
-				}
-				m.excess[i] += f[k-from] * m.excess[k]
+		i := to
+		if to-from == block {
+			for ; i+2 <= m.n; i += 2 {
+				m.eliminateTwo(from, i)
 			}
-			addBlock(m.row(i), to-from, &a, &f)
 		}
+		for ; i < m.n; i++ {
+			m.eliminate(from, to, i)
+		}
+	}
+}
+
+// eliminate takes the unknowns from, ..., to-1 out of row i.
+func (m *mMatrix) eliminate(from, to, i int) {
+	var a [block][]float64
+	var f [block]float64
+	for k := from; k < to; k++ {
+		a[k-from] = m.row(k)[i-k:]
+		f[k-from] = m.factorOf(k, i)
+	}
+	addBlock(m.row(i), to-from, &a, &f)
+}
+
+// factorOf is the multiple of row k that takes unknown k out of row i.
+func (m *mMatrix) factorOf(k, i int) float64 {
+	d := m.diagonal[k]
+	if d <= 0 {
+		return 0
+	}
+	f := m.off[k*m.n+i] / d
+	m.excess[i] += f * m.excess[k]
+	return f
+}
+
+// eliminateTwo takes a whole block out of rows i and i+1, reading it once.
+func (m *mMatrix) eliminateTwo(from, i int) {
+	var a [block][]float64
+	var f, g [block]float64
+	first := 0.0
+	for b := range block {
+		k := from + b
+		f[b], g[b] = m.factorOf(k, i), m.factorOf(k, i+1)
+		first += f[b] * m.off[k*m.n+i+1]
+		a[b] = m.off[k*m.n+i+2 : (k+1)*m.n]
+	}
+	m.off[i*m.n+i+1] += first
+	x, y := m.off[i*m.n+i+2:(i+1)*m.n], m.row(i+1)
+	y = y[:len(x)]
+	a0, a1, a2, a3 := a[0][:len(x)], a[1][:len(x)], a[2][:len(x)], a[3][:len(x)]
+	f0, f1, f2, f3 := f[0], f[1], f[2], f[3]
+	g0, g1, g2, g3 := g[0], g[1], g[2], g[3]
+	for j := range x {
+		b0, b1, b2, b3 := a0[j], a1[j], a2[j], a3[j]
+		x[j] += (f0*b0 + f1*b1) + (f2*b2 + f3*b3)
+		y[j] += (g0*b0 + g1*b1) + (g2*b2 + g3*b3)
 	}
 }
 

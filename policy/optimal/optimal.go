@@ -185,7 +185,7 @@ func (p *Policy) see(view *fleet.View) error {
 	}
 	t.p, t.warm, t.expired, t.trace = &p.problem, p.options.Warm, p.options.Expired, p.options.Trace
 	// The certificate's own limit must not be used up by the solver.
-	t.tolerance = max(tight, min(loose, 1e-3*p.problem.MaxGap))
+	t.tolerance = max(tight, min(loose, 3e-3*p.problem.MaxGap))
 	for _, s := range p.solvers {
 		s.builder.c.setBase(t.t, t.p, t.far)
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/latency"
 	"github.com/wardrop-lb/wardrop/policy/internal/table"
 )
 
@@ -56,7 +57,7 @@ func (r *result) reset(t *tick) {
 	}
 	for i, e := range tab.Engines {
 		r.engine[i] = fleet.EngineLoad{
-			Name: e.Name, Capacity: tab.Cap[i], Penalty: e.Penalty, Latency: tab.Curve[i].Latency(0),
+			Name: e.Name, Capacity: tab.Cap[i], Penalty: e.Penalty, Latency: e.Profile.T0,
 		}
 	}
 }
@@ -79,22 +80,9 @@ func (r *result) takeComponent(s *solver) {
 // takeTerms records the prices.
 func (r *result) takeTerms(s *interior) {
 	for k := range s.count {
-		u := min(s.load[k], s.limit[k]) / s.count[k]
-		latency, congestion := s.curve[k].Latency(u), s.curve[k].Congestion(u)
-		cap := s.dual[s.caps+k]
-		if s.primal[s.caps+k] > 0.05*s.limit[k] && cap < 1e-3*(latency+congestion) {
-			// The cap is slack, its price a trace of the interior method. The trace
-			// belongs to the engine's price all the same: it is that of a load a little
-			// higher.
-			target := s.slope[k] + cap
-			for range 4 {
-				at := s.curve[k].At(u)
-				u = max(0, min(u+(target-at.Slope)/at.Bend, s.limit[k]/s.count[k]))
-			}
-			latency, congestion, cap = s.curve[k].Latency(u), s.curve[k].Congestion(u), 0
-		}
+		own, congestion, cap := s.terms(k)
 		for _, e := range s.members[s.memberStart[k]:s.memberStart[k+1]] {
-			r.engine[e].Latency, r.engine[e].Congestion, r.engine[e].Cap = latency, congestion, cap
+			r.engine[e].Latency, r.engine[e].Congestion, r.engine[e].Cap = own, congestion, cap
 		}
 	}
 	for g, global := range s.groupOf {
@@ -103,6 +91,34 @@ func (r *result) takeTerms(s *interior) {
 	for i, at := range s.row {
 		r.rowPrice[at] = s.rowPrice[i]
 	}
+}
+
+// terms are the seconds that a class's load causes: latency, congestion, and the
+// cap's price.
+func (s *interior) terms(k int) (own, congestion, cap float64) {
+	curve, limit := &s.curve[k], s.limit[k]/s.count[k]
+	u := min(s.load[k]/s.count[k], limit)
+	at := latency.At(curve, u)
+	cap = s.dual[s.caps+k]
+	if s.primal[s.caps+k] > 0.05*s.limit[k] && cap < 1e-3*at.Slope {
+		// The cap is slack, its price a trace of the interior method. The trace
+		// belongs to the engine's price all the same: it is that of a load a little
+		// higher.
+		target := at.Slope + cap
+		for range 4 {
+			if math.Abs(at.Slope-target) <= 1e-13*target {
+				break
+			}
+			u = max(0, min(u+(target-at.Slope)/at.Bend, limit))
+			at = latency.At(curve, u)
+		}
+		cap = 0
+	}
+	own = at.Slope
+	if u > 0 {
+		own = min(own, at.Phi/u)
+	}
+	return own, at.Slope - own, cap
 }
 
 func (r *result) takeFlows(b *builder, s *interior) {

@@ -3,6 +3,7 @@ package optimal
 import (
 	"math"
 
+	"github.com/wardrop-lb/wardrop/latency"
 	"github.com/wardrop-lb/wardrop/policy/internal/table"
 )
 
@@ -53,7 +54,7 @@ func (s *stayer) read(t *tick, c *component, ramp bool) bool {
 			return false
 		}
 		engine := tab.Engines[e]
-		curve := tab.Curve[e].At(u)
+		curve := latency.At(&tab.Curve[e], u)
 		t.stayLoad[e] = u
 		t.staySlope[e] = curve.Slope
 		s.cost += curve.Phi + u*(engine.Penalty+engine.Offset)
