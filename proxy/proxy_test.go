@@ -82,7 +82,9 @@ func newHarnessWith(t *testing.T, settings config.Proxy, engines ...http.Handler
 		t.Cleanup(s.Close)
 		urls = append(urls, s.URL)
 	}
-	require.NoError(t, h.plane.apply(evenSnapshot(urls...)))
+	if len(urls) > 0 {
+		require.NoError(t, h.plane.apply(evenSnapshot(urls...)))
+	}
 	front := httptest.NewServer(h.plane.Handler())
 	h.url = front.URL
 	t.Cleanup(front.Close)

@@ -93,8 +93,9 @@ func (c *copier) run() (clientErr, engineErr error) {
 			if _, err := c.q.w.Write(data); err != nil {
 				return err, nil
 			}
-			if flush && end == nil {
-				flusher.Flush() // what is the last goes out with the end
+			// What is the last goes out with the end, unless trailers need chunks.
+			if flush && (end == nil || len(c.a.resp.Trailer) > 0) {
+				flusher.Flush()
 			}
 		}
 		if end != nil {
