@@ -29,14 +29,14 @@ const (
 	leaseMax           = 16 * time.Second
 	penaltyStep        = 0.5 // seconds a failure adds
 	penaltyStalled     = 5   // seconds a stall adds
-	penaltyMax         = 30  // seconds
-	penaltyHalfLife    = 10 * time.Second
+	penaltyMax         = 10  // seconds
+	penaltyHalfLife    = 5 * time.Second
 	slowFactor         = 3.0 // times the prediction before slowness counts
 	slowShare          = 0.1 // of the excess that one slow answer adds
 )
 
 // Outlier keeps the evidence against one engine. A penalty is seconds added to
-// the engine's latency: it grows with evidence and halves every ten seconds, so
+// the engine's latency: it grows with evidence and halves every five seconds, so
 // that a mark is always a lease. Safe for concurrent use.
 type Outlier struct {
 	mu          sync.Mutex
@@ -65,8 +65,11 @@ func (o *Outlier) Observe(outcome Outcome, now int64) time.Duration {
 	}
 	o.consecutive++
 	step := penaltyStep
-	if outcome == Stalled {
+	switch outcome {
+	case Stalled:
 		step = penaltyStalled
+	case Unreachable:
+		step = 0 // it is away, not bad: once it is back it may serve at once
 	}
 	o.penalty = min(o.penalty+step, penaltyMax)
 	if o.consecutive < failuresToPassOver {
