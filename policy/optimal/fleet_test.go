@@ -135,6 +135,25 @@ func drifted(v *fleet.View, by float64, seed uint64) *fleet.View {
 	return &w
 }
 
+// shifted is the view with demand moved by a lognormal factor, and each model's
+// sum kept.
+func shifted(v *fleet.View, by float64, seed uint64) *fleet.View {
+	r := rand.New(rand.NewPCG(seed, 33))
+	w := *v
+	w.Demands = append([]fleet.Demand(nil), v.Demands...)
+	before, after := map[string]float64{}, map[string]float64{}
+	for i := range w.Demands {
+		d := &w.Demands[i]
+		before[d.Model] += d.Rate
+		d.Rate *= math.Exp(by * r.NormFloat64())
+		after[d.Model] += d.Rate
+	}
+	for i := range w.Demands {
+		w.Demands[i].Rate *= before[w.Demands[i].Model] / after[w.Demands[i].Model]
+	}
+	return &w
+}
+
 // changed counts the weights that differ, to the bit.
 func changed(a, b *fleet.Plan) int {
 	n := 0

@@ -76,6 +76,8 @@ const (
 	near          = 1e-5  // relative products from where iterates are remembered
 	stepBack      = 0.995 // fraction of the way to the boundary
 	correctors    = 2
+	hasty         = 0.5  // step length from where on correctors do not save time
+	patient       = 0.95 // the same where iterations are dear
 )
 
 var (
@@ -119,20 +121,28 @@ func (s *interior) reset(n *network) {
 	}
 	s.rowTop, s.classTop = resize(s.rowTop, rows), resize(s.classTop, classes)
 	s.matrix.reset(n.groups)
-	s.worth = 0.5
-	if n.groups*n.groups*n.groups > 100*s.pairs {
-		s.worth = 0.95
-	}
 	for i := range s.fans {
 		s.fans[i].theta = resize(s.fans[i].theta, n.groups)
+	}
+}
+
+// setWorth weighs a corrector's time against that of a factorisation.
+func (s *interior) setWorth() {
+	s.worth = hasty
+	if s.groups*s.groups*s.groups > 100*s.pairs {
+		s.worth = patient
 	}
 }
 
 // run iterates to the optimum: Mehrotra's predictor-corrector (1992) with
 // Gondzio's centrality correctors (1996). An iterate that is merely close is no
 // error: the certificate judges it.
-func (s *interior) run(start func(), limit int) error {
-	start()
+func (s *interior) run(warm bool, limit int) error {
+	if warm {
+		s.startWarm()
+	} else {
+		s.start()
+	}
 	s.invert()
 	worst := near / s.tolerance
 	best, bestAt := worst, 0

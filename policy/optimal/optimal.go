@@ -30,14 +30,30 @@ type Options struct {
 	// and returns an error. It may be called from all of Run's goroutines. nil
 	// means never.
 	Expired func() bool
+	// Stage is told when a part of Plan is done; nil means nobody. The time
+	// between two calls is what the later stage took.
+	Stage func(Stage)
 	// Trace sees every iterate, from all of Run's goroutines; nil means nobody.
 	Trace func(Iteration)
 }
+
+// Stage is a part of Plan.
+type Stage int
+
+// The stages, in their order. Written and Certified come again when the
+// certificate finds fault with the neatest weights.
+const (
+	Read      Stage = iota // the view and the last plan are numbered
+	Solved                 // every component is solved
+	Written                // the weights are snapped and written as a plan
+	Certified              // the plan is measured
+)
 
 // Policy is the optimizer. It keeps its memory between calls, so one value must
 // not be used by two goroutines at once.
 type Policy struct {
 	problem policy.Problem
+	invalid error // of the problem
 	options Options
 	run     func(n int, job func(i int))
 
@@ -76,6 +92,7 @@ func New(o Options) *Policy {
 	if o.Problem != nil {
 		p.problem = *o.Problem
 	}
+	p.invalid = p.problem.Validate()
 	if p.run == nil {
 		p.run = func(n int, job func(i int)) {
 			for i := range n {
@@ -124,8 +141,8 @@ func (p *Policy) Recycle(plan *fleet.Plan) {
 // A call allocates nothing but the plan while views differ in figures alone, and
 // not even that where Recycle has given one back.
 func (p *Policy) Plan(view *fleet.View, last *fleet.Plan) (*fleet.Plan, error) {
-	if err := p.problem.Validate(); err != nil {
-		return nil, fmt.Errorf("optimal: %w", err)
+	if p.invalid != nil {
+		return nil, fmt.Errorf("optimal: %w", p.invalid)
 	}
 	if err := p.see(view); err != nil {
 		return nil, fmt.Errorf("optimal: %w", err)
@@ -135,16 +152,20 @@ func (p *Policy) Plan(view *fleet.View, last *fleet.Plan) (*fleet.Plan, error) {
 		p.past.read(p.tick.t, last)
 		p.tick.past = &p.past
 	}
+	p.tell(Read)
 	if err := p.solve(); err != nil {
 		return nil, fmt.Errorf("optimal: %w", err)
 	}
+	p.tell(Solved)
 	plan := p.blank()
 	// The neatest weights that the certificate accepts.
 	var failed error
 	for level := neat; level <= raw; level++ {
 		p.snapper.snap(level)
 		p.snapper.write(plan)
+		p.tell(Written)
 		cert, err := p.judge.Measure(view, last, plan, p.problem)
+		p.tell(Certified)
 		limit := p.problem.MaxGap
 		if level != raw && !p.result.stayed {
 			// Leave the next plan some room to keep these weights.
@@ -161,6 +182,12 @@ func (p *Policy) Plan(view *fleet.View, last *fleet.Plan) (*fleet.Plan, error) {
 	}
 	p.Recycle(plan)
 	return nil, fmt.Errorf("optimal: %w", failed)
+}
+
+func (p *Policy) tell(s Stage) {
+	if p.options.Stage != nil {
+		p.options.Stage(s)
+	}
 }
 
 func (p *Policy) blank() *fleet.Plan {

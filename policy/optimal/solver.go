@@ -62,7 +62,8 @@ func (s *solver) optimize(t *tick) error {
 	if i.warm.fits(i, s.builder.signature) {
 		i.isWarm = true
 		i.warm.taken = false
-		err = i.run(i.startWarm, warmIterations)
+		i.worth = patient // few iterations are left, so that each counts
+		err = i.run(true, warmIterations)
 		if err == nil || errors.Is(err, errExpired) {
 			return err
 		}
@@ -70,8 +71,9 @@ func (s *solver) optimize(t *tick) error {
 	i.isWarm = false
 	for _, careful := range []bool{false, true} {
 		i.careful = careful
+		i.setWorth()
 		i.warm.taken, i.warm.signature = false, s.builder.signature
-		if err = i.run(i.start, maxIterations); err == nil || errors.Is(err, errExpired) {
+		if err = i.run(false, maxIterations); err == nil || errors.Is(err, errExpired) {
 			break
 		}
 	}
