@@ -17,6 +17,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"runtime/pprof"
 	"slices"
 	"strconv"
@@ -30,6 +32,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wardrop-lb/wardrop/config"
+	"github.com/wardrop-lb/wardrop/fleet"
 )
 
 // The proxies under test are processes of their own, so that what they use is
@@ -59,7 +62,8 @@ func init() {
 }
 
 // beProxy serves until its input ends. It prints its address and then, for each
-// line of input, the CPU time that it has used, in microseconds.
+// line of input, the CPU time that it has used, in microseconds, or for the line
+// "memory" what of it is resident, in KiB.
 func beProxy(kind string, engines []string) error {
 	if dir := os.Getenv(benchProfiles); dir != "" {
 		f, err := os.Create(filepath.Join(dir, kind+".pprof"))
@@ -83,6 +87,10 @@ func beProxy(kind string, engines []string) error {
 	go func() { _ = server.Serve(l) }()
 	fmt.Println(l.Addr())
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		if in.Text() == "memory" {
+			fmt.Println(resident())
+			continue
+		}
 		var u syscall.Rusage
 		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 			return err
@@ -103,7 +111,11 @@ func benchHandler(kind string, engines []string) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.Handler(), p.apply(evenSnapshot(engines...))
+	s := evenSnapshot(engines...)
+	if kind == "shedding" {
+		s.Rows[0].Shed[fleet.Standard] = 1
+	}
+	return p.Handler(), p.apply(s)
 }
 
 // tunedReverseProxy is the standard library's proxy at its best: connections are
@@ -158,6 +170,26 @@ func startChild(b *testing.B, kind string, engines []string) *child {
 	})
 	c.addr = c.line()
 	return c
+}
+
+// memory is what of the proxy is resident, in bytes.
+func (c *child) memory() int {
+	c.b.Helper()
+	_, err := io.WriteString(c.in, "memory\n")
+	require.NoError(c.b, err)
+	n, err := strconv.Atoi(c.line())
+	require.NoError(c.b, err)
+	return n << 10
+}
+
+// resident reads this process's resident memory, in KiB.
+func resident() (kib int) {
+	runtime.GC()
+	debug.FreeOSMemory()
+	b, _ := os.ReadFile("/proc/self/status")
+	_, rest, _ := strings.Cut(string(b), "VmRSS:")
+	_, _ = fmt.Sscan(rest, &kib)
+	return kib
 }
 
 func (c *child) line() string {
@@ -232,7 +264,7 @@ func readMessage(r *bufio.Reader) error {
 		if len(line) == 0 {
 			break
 		}
-		if first && bytes.HasPrefix(line, []byte("HTTP/")) && !bytes.Contains(line, []byte(" 200 ")) {
+		if first && bytes.HasPrefix(line, []byte("HTTP/")) && !bytes.Contains(line, []byte(" 200 ")) && !bytes.Contains(line, []byte(" 429 ")) {
 			return fmt.Errorf("answered %q", line)
 		}
 		name, value, _ := bytes.Cut(line, []byte(": "))

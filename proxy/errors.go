@@ -1,9 +1,11 @@
 package proxy
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // refusal is an answer that the proxy gives itself, as an OpenAI-style error.
@@ -25,12 +27,17 @@ func badRequest(code, format string, args ...any) *refusal {
 
 func (e *refusal) write(w http.ResponseWriter) {
 	h := w.Header()
-	h.Set("Content-Type", "application/json")
+	h["Content-Type"] = []string{"application/json"}
 	if e.retryAfter > 0 {
-		h.Set("Retry-After", fmt.Sprint(e.retryAfter))
+		h["Retry-After"] = []string{strconv.Itoa(e.retryAfter)}
 	}
 	w.WriteHeader(e.status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{
-		"message": e.message, "type": e.kind, "param": nil, "code": e.code,
-	}})
+	b := append(make([]byte, 0, 512), `{"error":{"message":`...)
+	b, _ = jsontext.AppendQuote(b, e.message) // bad UTF-8 is replaced
+	b = append(b, `,"type":"`...)
+	b = append(b, e.kind...)
+	b = append(b, `","param":null,"code":"`...)
+	b = append(b, e.code...)
+	b = append(b, "\"}}\n"...)
+	_, _ = w.Write(b)
 }

@@ -1,0 +1,284 @@
+//go:build unix
+
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	streams     = 512
+	tokens      = 64
+	tokenPeriod = 20 * time.Millisecond
+)
+
+// streamEngine streams tokens at a fixed pace, all streams from one clock, as an
+// engine's steps do.
+func streamEngine(b *testing.B) string {
+	event := []byte("data: {\"id\":\"cmpl-1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" word\"},\"finish_reason\":null}]}\n\n")
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		tick := time.NewTicker(tokenPeriod)
+		defer tick.Stop()
+		for range tokens {
+			<-tick.C
+			_, _ = w.Write(event)
+			w.(http.Flusher).Flush()
+		}
+		_, _ = io.WriteString(w, "data: [DONE]\n\n")
+	}))
+	b.Cleanup(s.Close)
+	return s.URL
+}
+
+func post(addr, body string) *http.Request {
+	req, _ := http.NewRequest(http.MethodPost, "http://"+addr+"/v1/chat/completions", strings.NewReader(body))
+	req.Header.Set("Content-Type", "application/json")
+	return req
+}
+
+// readStreams runs all streams at once and returns how long their first bytes
+// took.
+func readStreams(b *testing.B, client *http.Client, addr string) []time.Duration {
+	first := make([]time.Duration, streams)
+	var wg sync.WaitGroup
+	for i := range streams {
+		wg.Go(func() {
+			start := time.Now()
+			resp, err := client.Do(post(addr, fmt.Sprintf(`{"model":"m","stream":true,"prompt_cache_key":"%d"}`, i)))
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			r := bufio.NewReader(resp.Body)
+			_, _ = r.ReadByte()
+			first[i] = time.Since(start)
+			n, err := io.Copy(io.Discard, r)
+			_ = resp.Body.Close()
+			if err != nil || n < tokens*100 {
+				b.Errorf("a stream ended after %d bytes: %v", n, err)
+			}
+		})
+	}
+	wg.Wait()
+	slices.Sort(first)
+	return first
+}
+
+// BenchmarkStream compares the CPU time that a streamed token costs with the
+// standard library's proxy, 512 streams at once, in turns.
+func BenchmarkStream(b *testing.B) {
+	engines := []string{streamEngine(b), streamEngine(b)}
+	kinds := [...]string{"wardrop", "reverseproxy"}
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: streams}}
+	defer client.CloseIdleConnections()
+	var children [2]*child
+	for i, kind := range kinds {
+		children[i] = startChild(b, kind, engines)
+		readStreams(b, client, children[i].addr)
+	}
+	var used [2]time.Duration
+	var first [2][]time.Duration
+	b.ResetTimer()
+	for range b.N {
+		for i, c := range children {
+			before := c.cpu()
+			first[i] = append(first[i], readStreams(b, client, c.addr)...)
+			used[i] += c.cpu() - before
+		}
+	}
+	b.StopTimer()
+	perToken := func(i int) float64 { return used[i].Seconds() * 1e6 / float64(b.N*streams*tokens) }
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(perToken(0), "cpu-us/token")
+	b.ReportMetric(perToken(0)/perToken(1), "cpu-ratio")
+	for i, kind := range kinds {
+		slices.Sort(first[i])
+		b.Logf("%-12s  %5.1f us of CPU a token  first byte p50 %5.1f ms  p99 %5.1f ms", kind, perToken(i),
+			1e3*first[i][len(first[i])/2].Seconds(), 1e3*first[i][len(first[i])*99/100].Seconds())
+	}
+}
+
+// BenchmarkBodies measures what the proxy adds to the median time of one request
+// at a time, by size of the body, over going to the engine directly.
+func BenchmarkBodies(b *testing.B) {
+	engine := stubEngine(b)
+	proxied := startChild(b, "wardrop", []string{engine})
+	direct := strings.TrimPrefix(engine, "http://")
+	for _, size := range []int{2 << 10, 40 << 10, 400 << 10, 1 << 20} {
+		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {
+			body := `{"model":"m","messages":[{"role":"user","content":"`
+			body += strings.Repeat("All work and no play. ", size/22+1)[:size-len(body)-4] + `"}]}`
+			var took [2][]time.Duration
+			for i, addr := range []string{direct, proxied.addr} {
+				c := &client{addr: addr, requests: [][]byte{fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)}}
+				defer c.close()
+				for range 20 {
+					require.NoError(b, c.ask())
+				}
+				for range max(b.N, 200) {
+					start := time.Now()
+					require.NoError(b, c.ask())
+					took[i] = append(took[i], time.Since(start))
+				}
+				slices.Sort(took[i])
+			}
+			median := func(i int) float64 { return 1e3 * took[i][len(took[i])/2].Seconds() }
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(median(0), "direct-ms")
+			b.ReportMetric(median(1)-median(0), "added-ms")
+		})
+	}
+}
+
+// holdEngine begins a stream and holds it until the end of the benchmark.
+func holdEngine(b *testing.B) string {
+	release := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: {}\n\n")
+		w.(http.Flusher).Flush()
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	}))
+	b.Cleanup(func() { close(release); s.Close() })
+	return s.URL
+}
+
+// BenchmarkIdleStreams measures the memory of a stream that is open and silent.
+// WARDROP_BENCH_STREAMS sets how many are held, 4,000 by default: each takes two
+// descriptors here and two in the proxy.
+func BenchmarkIdleStreams(b *testing.B) {
+	n := 4000
+	if s := os.Getenv("WARDROP_BENCH_STREAMS"); s != "" {
+		var err error
+		n, err = strconv.Atoi(s)
+		require.NoError(b, err)
+	}
+	proxied := startChild(b, "wardrop", []string{holdEngine(b), holdEngine(b)})
+	before := proxied.memory()
+	conns := make([]net.Conn, n)
+	for i := range conns {
+		c, err := net.Dial("tcp", proxied.addr)
+		require.NoError(b, err)
+		defer func() { _ = c.Close() }()
+		body := fmt.Sprintf(`{"model":"m","stream":true,"prompt_cache_key":"%d"}`, i)
+		fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		conns[i] = c
+	}
+	buf := make([]byte, 4<<10)
+	for _, c := range conns {
+		k, err := c.Read(buf)
+		require.NoError(b, err)
+		require.True(b, bytes.HasPrefix(buf[:k], []byte("HTTP/1.1 200")))
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(n), "streams")
+	b.ReportMetric(float64(proxied.memory()-before)/float64(n)/1024, "KiB/stream")
+}
+
+// BenchmarkClientGone measures from a client's leaving, while the engine is
+// silent, to the engine's notice.
+func BenchmarkClientGone(b *testing.B) {
+	arrived, gone := make(chan struct{}), make(chan time.Time)
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		arrived <- struct{}{}
+		<-r.Context().Done()
+		gone <- time.Now()
+	}))
+	defer s.Close()
+	proxied := startChild(b, "wardrop", []string{s.URL})
+	var took []time.Duration
+	for range max(b.N, 100) {
+		ctx, cancel := context.WithCancel(b.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if resp, err := http.DefaultClient.Do(post(proxied.addr, chat).WithContext(ctx)); err == nil {
+				_ = resp.Body.Close()
+			}
+		})
+		<-arrived
+		left := time.Now()
+		cancel()
+		took = append(took, (<-gone).Sub(left))
+		wg.Wait()
+	}
+	slices.Sort(took)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(1e3*took[len(took)/2].Seconds(), "p50-ms")
+	b.ReportMetric(1e3*took[len(took)*99/100].Seconds(), "p99-ms")
+}
+
+// BenchmarkRefuse compares the CPU time of a request that is shed with one that
+// is served.
+func BenchmarkRefuse(b *testing.B) {
+	engines := []string{stubEngine(b), stubEngine(b)}
+	var sums [2]slice
+	var children [2]*child
+	var clients [2][]*client
+	for i, kind := range []string{"wardrop", "shedding"} {
+		children[i] = startChild(b, kind, engines)
+		clients[i] = newClients(b, children[i].addr)
+		load(clients[i])
+	}
+	b.ResetTimer()
+	for range b.N {
+		for turn := range 2 * benchTurns {
+			i := turn % 2
+			before := children[i].cpu()
+			s := load(clients[i])
+			s.cpu = children[i].cpu() - before
+			sums[i].add(s)
+		}
+	}
+	b.StopTimer()
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(sums[0].cpuMicros(), "served-us")
+	b.ReportMetric(sums[1].cpuMicros(), "refused-us")
+	b.ReportMetric(sums[1].cpuMicros()/sums[0].cpuMicros(), "cpu-ratio")
+}
+
+// discardWriter is a client that takes everything.
+type discardWriter struct{ header http.Header }
+
+func (w discardWriter) Header() http.Header         { return w.header }
+func (w discardWriter) WriteHeader(int)             {}
+func (w discardWriter) Write(b []byte) (int, error) { return len(b), nil }
+
+// BenchmarkRefuseAlone measures what of a refusal is our own: from the handler on,
+// without net/http's reading and writing.
+func BenchmarkRefuseAlone(b *testing.B) {
+	h, err := benchHandler("shedding", []string{stubEngine(b)})
+	require.NoError(b, err)
+	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("All work and no play. ", 90) + `"}]}`
+	b.ReportAllocs()
+	for b.Loop() {
+		r := &http.Request{
+			Method: http.MethodPost, URL: &url.URL{Path: "/v1/chat/completions"}, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)),
+			ContentLength: int64(len(body)), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		}
+		h.ServeHTTP(discardWriter{http.Header{}}, r)
+	}
+}
