@@ -43,6 +43,7 @@ func (s *snapper) snap(level neatness) {
 	s.shed = resize(s.shed, len(tab.Rate))
 	s.let = resize(s.let, len(tab.Rate))
 	s.spread.reset(tab)
+	s.setOpen()
 	for m := range s.level {
 		s.level[m] = level
 		s.snapModel(int32(m))

@@ -39,6 +39,19 @@ func (s *spread) reset(t *table.Table) {
 	s.kept = resize(s.kept, t.Groups())
 }
 
+// setOpen finds the groups with room.
+func (s *snapper) setOpen() {
+	clear(s.open)
+	for m := range int32(len(s.t.Models)) {
+		start := s.t.ServingStart(m)
+		for j, e := range s.t.Serving(m) {
+			if s.engine[e].Cap == 0 {
+				s.open[s.t.GroupOf[start+j]] = true
+			}
+		}
+	}
+}
+
 // addLoads adds up the engines' loads.
 func (s *snapper) addLoads() {
 	for e := range int32(len(s.t.Engines)) {
@@ -120,7 +133,7 @@ func (s *snapper) bearModel(m int32, last []float64) {
 	want := take // solver's flow, with what is not worth having dropped
 	s.wish(m, want)
 	for g := from; g < to; g++ {
-		s.need[g], s.kept[g], s.open[g] = 0, 0, false
+		s.need[g], s.kept[g] = 0, 0
 	}
 	keep := s.p.Keep
 	if s.level[m] == raw {
@@ -128,7 +141,6 @@ func (s *snapper) bearModel(m int32, last []float64) {
 	}
 	for j, e := range serving {
 		g := group[j]
-		s.open[g] = s.open[g] || s.engine[e].Cap == 0
 		y := max(0, last[j])
 		bear[j] = 1
 		slack := keep

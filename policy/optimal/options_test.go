@@ -1,0 +1,219 @@
+package optimal_test
+
+import (
+	"math"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/policy"
+	"github.com/wardrop-lb/wardrop/policy/certify"
+	"github.com/wardrop-lb/wardrop/policy/optimal"
+)
+
+// When time is up Plan says so, whatever iteration that is in, and the next call
+// is as good as ever.
+func TestExpired(t *testing.T) {
+	v := talk()
+	want := solve(t, policy.DefaultProblem(), v, nil)
+	var left atomic.Int64
+	p := optimal.New(optimal.Options{Expired: func() bool { return left.Add(-1) < 0 }})
+	for n := range int64(5) {
+		left.Store(n)
+		_, err := p.Plan(v, nil)
+		require.ErrorContains(t, err, "no time left")
+	}
+	left.Store(1000)
+	got, err := p.Plan(v, nil)
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+}
+
+func TestTrace(t *testing.T) {
+	var seen []optimal.Iteration
+	var stages []optimal.Stage
+	p := optimal.New(optimal.Options{
+		Trace: func(i optimal.Iteration) { seen = append(seen, i) },
+		Stage: func(s optimal.Stage) { stages = append(stages, s) },
+	})
+	plan, err := p.Plan(talk(), nil)
+	require.NoError(t, err)
+	require.NotEmpty(t, seen)
+	for i, x := range seen {
+		assert.Equal(t, i, x.Number)
+	}
+	final := seen[len(seen)-1]
+	assert.Less(t, final.Products, 1e-6)
+	assert.Less(t, final.PrimalRes, 1e-8)
+	assert.InEpsilon(t, plan.Objective, final.Objective, 1e-5)
+	assert.Equal(t, []optimal.Stage{optimal.Read, optimal.Solved, optimal.Written, optimal.Certified}, stages)
+}
+
+// A warm start gives the plan of a cold one, as far as the certificate can tell.
+func TestWarm(t *testing.T) {
+	p := tight()
+	p.Lambda = 0
+	for seed := range uint64(30) {
+		v := randomShape(seed).view()
+		iterations := map[bool]int{}
+		trace := func(i optimal.Iteration) { iterations[i.Warm]++ }
+		warm := optimal.New(optimal.Options{Problem: &p, Warm: true, Trace: trace})
+		for tick := range uint64(5) {
+			w := shifted(v, 0.01, tick)
+			got, err := warm.Plan(w, nil)
+			require.NoError(t, err)
+			want := solve(t, p, w, nil)
+			assert.InEpsilon(t, 1+want.Objective, 1+got.Objective, 2e-6)
+		}
+		assert.Positive(t, iterations[true], "seed %d", seed)
+		w := drifted(v, 0.9, 99)
+		clear(iterations)
+		_, err := warm.Plan(w, nil)
+		require.NoError(t, err)
+		assert.Positive(t, iterations[false], "demand that moved a lot is solved cold")
+	}
+}
+
+// A cold engine gets no more than its ramp, and all it can take where the others
+// cannot do without.
+func TestRamp(t *testing.T) {
+	p := policy.DefaultProblem()
+	v := talk()
+	v.Engines[0].Ramp = 0.1
+	v.Demands = []fleet.Demand{rate("A", fleet.Standard, 40), rate("C", fleet.Standard, 20)}
+	plan := solve(t, p, v, nil)
+	near := plan.Engines[1]
+	require.Equal(t, "near", near.Name)
+	assert.InEpsilon(t, 10, near.Capacity, 1e-9)
+	assert.InEpsilon(t, 10, near.Load, 1e-4)
+	assert.Positive(t, near.Cap)
+	v.Engines[0].Ramp = 0
+	assert.Greater(t, solve(t, p, v, plan).Engines[1].Load, 20.0)
+
+	v.Engines[0].Ramp = 0.1
+	v.Demands[0].Rate = 120
+	plan = solve(t, p, v, nil)
+	assert.InEpsilon(t, 100, plan.Engines[1].Capacity, 1e-9)
+	for _, row := range plan.Rows {
+		assert.Zero(t, row.Shed)
+	}
+}
+
+// An engine with a distance of its own is a place of its own; one that is as far
+// as its region is not.
+func TestOwnDistance(t *testing.T) {
+	p := tight()
+	for seed := range uint64(40) {
+		s := randomShape(seed)
+		v := s.view()
+		plain := solve(t, p, v, nil)
+		region := map[[2]string]float64{}
+		for _, d := range v.Distances {
+			region[[2]string{d.Cluster, d.Region}] = d.Seconds
+		}
+		same, noisy := *v, *v
+		for i, e := range v.Engines {
+			for j, c := range v.Clusters {
+				seconds := region[[2]string{c.Name, e.Region}]
+				d := fleet.Distance{Cluster: c.Name, Region: e.Region, Engine: e.Name, Seconds: seconds}
+				same.Distances = append(same.Distances[:len(same.Distances):len(same.Distances)], d)
+				if (i+j)%3 == 0 {
+					d.Seconds *= 1 + 0.3*math.Sin(float64(7*i+3*j))
+					noisy.Distances = append(noisy.Distances[:len(noisy.Distances):len(noisy.Distances)], d)
+				}
+			}
+		}
+		require.NoError(t, same.Validate())
+		again := solve(t, p, &same, nil)
+		assert.InDelta(t, 0, again.Objective-plain.Objective, 1e-9*plain.Objective)
+		other := solve(t, p, &noisy, nil)
+		solve(t, policy.DefaultProblem(), &noisy, other)
+		for _, row := range other.Rows {
+			for _, a := range row.Arcs {
+				d := region[[2]string{row.Cluster, regionOf(v, other.Engines[a.Engine].Name)}]
+				assert.LessOrEqual(t, a.Network, d*1.31)
+			}
+		}
+	}
+}
+
+func regionOf(v *fleet.View, engine string) string {
+	for _, e := range v.Engines {
+		if e.Name == engine {
+			return e.Region
+		}
+	}
+	return ""
+}
+
+// The pricer's pass is what the certificate's bound has for the rows: at the
+// prices of a plan without shedding, no demand can do better.
+func TestPricer(t *testing.T) {
+	v := talk()
+	plan := solve(t, policy.DefaultProblem(), v, nil)
+	price := make([]float64, len(plan.Engines))
+	paid := 0.0
+	for i, e := range plan.Engines {
+		price[i] = e.Price()
+	}
+	for i := range plan.Rows {
+		row := &plan.Rows[i]
+		for _, a := range row.Arcs {
+			paid += row.Rate * a.Weight * plan.Terms(a).Total
+		}
+	}
+	pricer := optimal.NewPricer(v)
+	assert.Equal(t, 4, pricer.Arcs())
+	assert.InEpsilon(t, paid, pricer.Pass(price), 1e-3)
+}
+
+// Recycled plans are overwritten, whatever view they were of.
+func TestRecycle(t *testing.T) {
+	p := optimal.New(optimal.Options{})
+	for seed := range uint64(60) {
+		v := randomShape(seed).view()
+		want := solve(t, policy.DefaultProblem(), v, nil)
+		got, err := p.Plan(v, nil)
+		require.NoError(t, err)
+		require.Empty(t, cmp.Diff(want, got), "seed %d", seed)
+		p.Recycle(got)
+		w := perturbed(v, seed)
+		second, err := p.Plan(w, want)
+		require.NoError(t, err)
+		require.Empty(t, cmp.Diff(solve(t, policy.DefaultProblem(), w, want), second), "seed %d", seed)
+		p.Recycle(second)
+	}
+}
+
+// The same policy, table and all, follows a view that the caller changes in
+// place.
+func TestViewChangedInPlace(t *testing.T) {
+	p := optimal.New(optimal.Options{})
+	v := talk()
+	_, err := p.Plan(v, nil)
+	require.NoError(t, err)
+	for i, change := range []func(){
+		func() { v.Demands[0].Rate = 50 },
+		func() { v.Engines[0].Profile.T0 = 0.5 },
+		func() { v.Distances[0].Seconds = 0.1 },
+		func() { v.Engines[0].Name = "zzz" },
+		func() { v.Engines[1].Models[0] = "x" },
+		func() { v.Clusters[0].Name, v.Clusters[1].Name = "C", "A" },
+		func() { v.Engines[0].Penalty, v.Engines[0].Offset = 0.1, 0.1 },
+		func() { v.Demands[1].Priority = fleet.Batch },
+	} {
+		change()
+		got, err := p.Plan(v, nil)
+		require.NoError(t, err, "change %d", i)
+		require.Empty(t, cmp.Diff(solve(t, policy.DefaultProblem(), v, nil), got), "change %d", i)
+		_, err = certify.Check(v, nil, got, policy.DefaultProblem())
+		require.NoError(t, err)
+	}
+	v.Demands[0].Rate = math.Inf(1)
+	_, err = p.Plan(v, nil)
+	require.ErrorContains(t, err, "demand[0]: rate")
+}
