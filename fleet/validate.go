@@ -97,7 +97,24 @@ func (v *View) Validate() error {
 			bad("demand[%d]: %w", i, err)
 		}
 	}
+	v.validateModels(bad)
 	return errors.Join(errs...)
+}
+
+func (v *View) validateModels(bad func(format string, args ...any)) {
+	seen := map[string]bool{}
+	for i, m := range v.Models {
+		if m.Name == "" || seen[m.Name] {
+			bad("models[%d]: %q is empty or there twice", i, m.Name)
+		}
+		seen[m.Name] = true
+		if err := errors.Join(
+			inRange("token_seconds", m.TokenSeconds, 0, math.MaxFloat64),
+			inRange("slot_seconds", m.SlotSeconds, 0, math.MaxFloat64),
+		); err != nil {
+			bad("models[%d]: %w", i, err)
+		}
+	}
 }
 
 func (e *Engine) validate() error {
@@ -135,6 +152,8 @@ func (p Profile) Validate() error {
 		inRange("profile.u_max", p.UMax, tiny, math.MaxFloat64),
 		inRange("profile.batch", p.Batch, tiny, math.MaxFloat64),
 		inRange("profile.kappa", p.Kappa, tiny, 0.95),
+		inRange("profile.tokens", p.Tokens, 0, math.MaxFloat64),
+		inRange("profile.slots", p.Slots, 0, math.MaxFloat64),
 	)
 }
 

@@ -81,6 +81,20 @@ type Profile struct {
 	UMax  float64 // requests/s at which compute saturates; > 0
 	Batch float64 // requests that fit at once (slots or KV cache); > 0
 	Kappa float64 // the hard cap as a fraction of saturation, in (0, 0.95]
+
+	// Tokens and Slots are hard limits of their own, beside Kappa: KV-cache tokens,
+	// and requests, that the engine may hold on average; 0 is no limit. What a
+	// request holds stands in View.Models.
+	Tokens float64
+	Slots  float64
+}
+
+// Model says what a request of a model holds of an engine on average, for the
+// engines' limits on Tokens and Slots. A model that is not listed holds nothing.
+type Model struct {
+	Name         string
+	TokenSeconds float64 // KV-cache tokens times the seconds they stay, >= 0
+	SlotSeconds  float64 // seconds in a slot, >= 0
 }
 
 // Demand is what arrives at a cluster for a model at a priority: first attempts
@@ -109,4 +123,5 @@ type View struct {
 	Engines   []Engine // those that may be given traffic; dead and drained ones are left out
 	Demands   []Demand // at most one per (cluster, model, priority)
 	Distances []Distance
+	Models    []Model // those whose requests count against Tokens or Slots
 }

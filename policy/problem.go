@@ -33,6 +33,11 @@ import (
 // engines are all gone, pays nothing for X, and a model all of whose rows are so,
 // nothing for Y.
 //
+// An engine's capacity is the least of its profile's fraction of saturation and
+// of what its tokens and slots are enough for. Requests of different models may
+// hold different amounts of these; an engine that serves several counts each as
+// the greediest of its models, so that no mixture of them breaks a limit.
+//
 // The capacity of an engine with a ramp (fleet.Engine.Ramp) is that fraction of
 // it, unless the component would then refuse requests.
 //

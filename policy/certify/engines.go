@@ -12,6 +12,7 @@ import (
 type engine struct {
 	view    *fleet.Engine
 	profile fleet.Profile // that curve, full and top are of
+	holds   fleet.Model   // the same
 	curve   latency.Model
 	full    float64 // requests/s: the hard cap
 	top     float64 // seconds: slope at the cap
@@ -35,9 +36,15 @@ func (c *Checker) engines() error {
 			return fmt.Errorf("engine %q is not in the view, or not sorted by name", p.Name)
 		}
 		e.view = v
-		if e.profile != v.Profile {
-			e.profile, e.curve = v.Profile, latency.New(v.Profile)
+		if h := x.holds[i]; e.profile != v.Profile || e.holds != h {
+			e.profile, e.holds, e.curve = v.Profile, h, latency.New(v.Profile)
 			e.full = e.curve.Capacity()
+			if h.TokenSeconds > 0 && v.Profile.Tokens > 0 {
+				e.full = min(e.full, v.Profile.Tokens/h.TokenSeconds)
+			}
+			if h.SlotSeconds > 0 && v.Profile.Slots > 0 {
+				e.full = min(e.full, v.Profile.Slots/h.SlotSeconds)
+			}
 			e.top = e.curve.At(e.full).Slope
 		}
 		if err := c.terms(e, p); err != nil {

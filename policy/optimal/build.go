@@ -83,7 +83,7 @@ func (b *builder) compare(x, y int32) int {
 		cmp.Compare(e.Profile.T0, f.Profile.T0),
 		cmp.Compare(e.Profile.UMax, f.Profile.UMax),
 		cmp.Compare(e.Profile.Batch, f.Profile.Batch),
-		cmp.Compare(e.Profile.Kappa, f.Profile.Kappa),
+		cmp.Compare(b.t.Cap[x], b.t.Cap[y]),
 		cmp.Compare(e.Offset, f.Offset),
 		cmp.Compare(e.Penalty, f.Penalty),
 		cmp.Compare(e.Ramp, f.Ramp),

@@ -217,3 +217,24 @@ func TestViewChangedInPlace(t *testing.T) {
 	_, err = p.Plan(v, nil)
 	require.ErrorContains(t, err, "demand[0]: rate")
 }
+
+// Tokens and slots limit an engine as its fraction of saturation does, and the
+// tightest of the three counts.
+func TestTokensAndSlots(t *testing.T) {
+	p := policy.DefaultProblem()
+	v := talk()
+	v.Models = []fleet.Model{{Name: "m", TokenSeconds: 2000, SlotSeconds: 0.5}, {Name: "n", TokenSeconds: 4000}}
+	v.Engines[0].Profile.Tokens = 100e3 // 50 requests/s of m
+	v.Engines[1].Profile.Slots = 15     // 30 requests/s
+	v.Demands = []fleet.Demand{rate("A", fleet.Standard, 45), rate("C", fleet.Standard, 40)}
+	plan := solve(t, p, v, nil)
+	assert.InEpsilon(t, 30, plan.Engines[0].Capacity, 1e-12)
+	assert.InEpsilon(t, 50, plan.Engines[1].Capacity, 1e-12)
+	assert.InDelta(t, 80, plan.Engines[0].Load+plan.Engines[1].Load, 1e-4)
+	assert.InDelta(t, 5.0, 45*plan.Row("A", "m").Shed[1]+40*plan.Row("C", "m").Shed[1], 1e-3)
+
+	// n holds twice as much: where both are served, all count as the greediest.
+	v.Engines[0].Models = []string{"m", "n"}
+	plan = solve(t, p, v, plan)
+	assert.InEpsilon(t, 25, plan.Engines[1].Capacity, 1e-12)
+}

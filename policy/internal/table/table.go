@@ -99,6 +99,20 @@ func (t *Table) addEngines() {
 func (t *Table) setCurve(i int, e *fleet.Engine) {
 	t.Curve[i] = latency.New(e.Profile)
 	t.Cap[i] = t.Curve[i].Capacity()
+	tokens, slots := 0.0, 0.0 // what the greediest of its models' requests hold
+	for _, name := range e.Models {
+		for j := range t.View.Models {
+			if m := &t.View.Models[j]; m.Name == name {
+				tokens, slots = max(tokens, m.TokenSeconds), max(slots, m.SlotSeconds)
+			}
+		}
+	}
+	if p := &e.Profile; p.Tokens > 0 && tokens > 0 {
+		t.Cap[i] = min(t.Cap[i], p.Tokens/tokens)
+	}
+	if p := &e.Profile; p.Slots > 0 && slots > 0 {
+		t.Cap[i] = min(t.Cap[i], p.Slots/slots)
+	}
 	t.top[i] = t.Curve[i].At(t.Cap[i]).Slope
 }
 

@@ -14,6 +14,7 @@ type memory struct {
 	engines   []engineMemory
 	distances []distanceMemory
 	demands   []demandMemory
+	models    []fleet.Model
 }
 
 type engineMemory struct {
@@ -41,6 +42,7 @@ func (t *Table) remember(clusters, models map[string]int32) {
 		at, _ := t.number(e.Name)
 		m.engines = append(m.engines, engineMemory{e.Name, e.Region, slices.Clone(e.Models), e.Profile, at})
 	}
+	m.models = slices.Clone(v.Models)
 	for i := range v.Distances {
 		m.distances = append(m.distances, distanceMemory{v.Distances[i]})
 	}
@@ -58,7 +60,7 @@ func (t *Table) remember(clusters, models map[string]int32) {
 func (t *Table) Update(view *fleet.View) bool {
 	m := &t.memory
 	if len(view.Clusters) != len(m.clusters) || len(view.Engines) != len(m.engines) ||
-		len(view.Distances) != len(m.distances) || len(view.Demands) != len(m.demands) {
+		len(view.Distances) != len(m.distances) || !slices.Equal(view.Models, m.models) || len(view.Demands) != len(m.demands) {
 		return false
 	}
 	for i := range view.Clusters {
