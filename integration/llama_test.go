@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -130,25 +131,65 @@ func TestAnEngineThatDiesCostsNoRequest(t *testing.T) {
 	}
 }
 
-func TestPythonClient(t *testing.T) {
-	python := real(t, "WARDROP_PYTHON")
-	base, _ := two(t)
-	out, err := exec.CommandContext(t.Context(), python, "testdata/client.py", base, model).Output()
+// script executes a client's script and reads the JSON that it prints.
+func script(t *testing.T, into any, name string, args ...string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), name, args...).Output()
 	if exit := (&exec.ExitError{}); err != nil {
 		require.ErrorAs(t, err, &exit)
 		t.Fatalf("%v: %s", err, exit.Stderr)
 	}
+	require.NoError(t, json.Unmarshal(out, into), string(out))
+}
+
+func TestPythonClient(t *testing.T) {
+	python := real(t, "WARDROP_PYTHON")
+	base, _ := two(t)
 	var got struct {
 		Models                []string
 		Chat, Stream, Refused string
 		StreamTokens          int `json:"stream_tokens"`
 		CancelledAfter        int `json:"cancelled_after"`
 	}
-	require.NoError(t, json.Unmarshal(out, &got), string(out))
+	script(t, &got, python, "testdata/client.py", base, model)
 	require.Contains(t, got.Models, model)
 	require.NotEmpty(t, got.Chat)
 	require.NotEmpty(t, got.Stream)
 	require.Equal(t, 24, got.StreamTokens)
+	require.Equal(t, 3, got.CancelledAfter)
+	require.Equal(t, "NotFoundError", got.Refused)
+}
+
+func TestAnthropicClient(t *testing.T) {
+	python := real(t, "WARDROP_PYTHON")
+	base, _ := two(t)
+	var got struct {
+		Text, Stream, Refused string
+		OutputTokens          int    `json:"output_tokens"`
+		StopReason            string `json:"stop_reason"`
+		Counted               int
+	}
+	script(t, &got, python, "testdata/anthropic_client.py", strings.TrimSuffix(base, "/v1"), model)
+	require.NotEmpty(t, got.Text)
+	require.NotEmpty(t, got.Stream)
+	require.Positive(t, got.OutputTokens)
+	require.Positive(t, got.Counted)
+	require.NotEmpty(t, got.StopReason)
+	require.Equal(t, "NotFoundError", got.Refused)
+}
+
+func TestNodeClient(t *testing.T) {
+	module := real(t, "WARDROP_NODE_OPENAI")
+	base, _ := two(t)
+	var got struct {
+		Models                []string
+		Chat, Stream, Refused string
+		CancelledAfter        int `json:"cancelled_after"`
+	}
+	script(t, &got, "node", "testdata/client.mjs", module, base, model)
+	require.Contains(t, got.Models, model)
+	require.NotEmpty(t, got.Chat)
+	require.NotEmpty(t, got.Stream)
 	require.Equal(t, 3, got.CancelledAfter)
 	require.Equal(t, "NotFoundError", got.Refused)
 }

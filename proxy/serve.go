@@ -213,18 +213,12 @@ func (p *DataPlane) shed(q *request) *refusal {
 // that cannot make it is refused at once: it would only take others' place.
 func (q *request) timeout(total time.Duration) (time.Duration, *refusal) {
 	limit := total
-	text := q.r.Header.Get("X-Request-Timeout")
-	if text == "" {
-		text = q.r.Header.Get("X-Stainless-Timeout") // OpenAI's and Anthropic's clients, in seconds
+	own, err := q.clientTimeout()
+	if err != nil {
+		return 0, badRequest("invalid_timeout", "x-request-timeout: %v", err)
 	}
-	if text != "" {
-		own, err := parseTimeout(text)
-		if err != nil {
-			return 0, badRequest("invalid_timeout", "x-request-timeout: %v", err)
-		}
-		if limit == 0 || own < limit {
-			limit = own
-		}
+	if own > 0 && (limit == 0 || own < limit) {
+		limit = own
 	}
 	// A smaller request than usual takes less than the plan predicts.
 	expected := q.row.Fastest * min(1, float64(q.work)/q.row.model.usual.load())
@@ -233,6 +227,18 @@ func (q *request) timeout(total time.Duration) (time.Duration, *refusal) {
 			"no engine of %q is expected to answer within %v: the fastest takes %.3g s", q.fields.Model, limit, expected)
 	}
 	return limit, nil
+}
+
+// clientTimeout is how long the client says that it waits, 0 when it does not.
+func (q *request) clientTimeout() (time.Duration, error) {
+	if text := q.r.Header.Get("X-Request-Timeout"); text != "" {
+		return parseTimeout(text)
+	}
+	// OpenAI's and Anthropic's clients, in seconds; some say NOT_GIVEN.
+	if own, err := parseTimeout(q.r.Header.Get("X-Stainless-Timeout")); err == nil {
+		return own, nil
+	}
+	return 0, nil
 }
 
 // parseTimeout reads seconds or a duration with a unit.

