@@ -56,7 +56,7 @@ func plans(t *testing.T) (v *fleet.View, last, plan *fleet.Plan) {
 func clone(p *fleet.Plan) *fleet.Plan {
 	c := *p
 	c.Engines = slices.Clone(p.Engines)
-	c.Rows = slices.Clone(p.Rows)
+	c.Rows, c.Prices = slices.Clone(p.Rows), slices.Clone(p.Prices)
 	for i := range c.Rows {
 		c.Rows[i].Arcs = slices.Clone(c.Rows[i].Arcs)
 	}
@@ -129,6 +129,10 @@ func TestRejectsCorruptedPlans(t *testing.T) {
 		"cap price negative":    {func(p *fleet.Plan) { p.Engines[0].Cap = -0.1 }, "cap price"},
 		"penalty forgotten":     {func(p *fleet.Plan) { p.Engines[2].Penalty = 0 }, "penalty"},
 		"network changed":       {func(p *fleet.Plan) { p.Rows[1].Arcs[0].Network = 0.1 }, "network"},
+		"group price down":      {func(p *fleet.Plan) { p.Prices[groupOf(p, "m", 0)].Seconds -= 0.02 }, "bound"},
+		"group prices missing":  {func(p *fleet.Plan) { p.Prices = nil }, "bound"},
+		"group price NaN":       {func(p *fleet.Plan) { p.Prices[0].Seconds = math.NaN() }, "not finite"},
+		"group of nobody":       {func(p *fleet.Plan) { p.Prices[0].Model = "zzz" }, "nobody serves"},
 		"churn out of range":    {func(p *fleet.Plan) { p.Rows[1].Arcs[0].Churn = 0.05 }, "churn"},
 		"objective":             {func(p *fleet.Plan) { p.Objective *= 0.999 }, "objective"},
 		"bound":                 {func(p *fleet.Plan) { p.Bound *= 0.999 }, "bound"},
@@ -148,6 +152,69 @@ func TestRejectsCorruptedPlans(t *testing.T) {
 	require.Error(t, err, "another last plan is another problem")
 	_, err = certify.Check(view(), last, plan, policy.DefaultProblem())
 	require.Error(t, err, "another view is another problem")
+}
+
+// groupOf finds the price of a model's group by its first engine.
+func groupOf(p *fleet.Plan, model string, engine int32) int {
+	return slices.IndexFunc(p.Prices, func(g fleet.GroupPrice) bool { return g.Model == model && g.Engine == engine })
+}
+
+// A request/s that moves pays half the churn price at each end as the engines
+// see it, and another half at each end if it changes its region.
+func TestChurnIsCountedTwice(t *testing.T) {
+	for region, want := range map[string]float64{"a": 0.5, "b": 1} {
+		profile := fleet.Profile{T0: 0.2, UMax: 100, Batch: 160, Kappa: 0.9}
+		v := &fleet.View{
+			Clusters: []fleet.Cluster{{Name: "A", Region: "a"}},
+			Engines: []fleet.Engine{
+				{Name: "e1", Region: "a", Models: []string{"m"}, Profile: profile},
+				{Name: "e2", Region: region, Models: []string{"m"}, Profile: profile},
+			},
+			Demands:   []fleet.Demand{{Cluster: "A", Model: "m", Rate: 40}},
+			Distances: []fleet.Distance{{Cluster: "A", Region: "a", Seconds: 0.01}, {Cluster: "A", Region: "b", Seconds: 0.01}},
+		}
+		plan := policy.ByCapacity(v)
+		last := clone(plan)
+		last.Rows[0].Arcs[0].Weight, last.Rows[0].Arcs[1].Weight = 1, 0
+		p := policy.DefaultProblem()
+		still, err := certify.Measure(v, plan, plan, p)
+		require.NoError(t, err)
+		moved, err := certify.Measure(v, last, plan, p)
+		require.NoError(t, err)
+		// 20 requests/s leave e1 and arrive at e2.
+		assert.InDelta(t, want*p.Lambda*(20+20), moved.Objective-still.Objective, 1e-9)
+	}
+}
+
+// A checker that has seen other views and plans gives the same answers.
+func TestCheckerForgets(t *testing.T) {
+	v, last, plan := plans(t)
+	want, err := certify.Measure(v, last, plan, policy.DefaultProblem())
+	require.NoError(t, err)
+	var c certify.Checker
+	for range 2 {
+		_, err = c.Measure(view(), nil, last, policy.DefaultProblem())
+		require.NoError(t, err)
+		_, err = c.Measure(&fleet.View{}, nil, plan, policy.DefaultProblem())
+		require.Error(t, err)
+		got, err := c.Measure(v, last, plan, policy.DefaultProblem())
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+}
+
+// A cold engine's capacity is recorded with or without its ramp; nothing between.
+func TestRampedCapacity(t *testing.T) {
+	v := view()
+	v.Engines[1].Ramp = 0.5
+	plan, err := optimal.New(optimal.Options{}).Plan(v, nil)
+	require.NoError(t, err)
+	_, err = certify.Check(v, nil, plan, policy.DefaultProblem())
+	require.NoError(t, err)
+	bad := clone(plan)
+	bad.Engines[1].Capacity *= 1.1
+	_, err = certify.Check(v, nil, bad, policy.DefaultProblem())
+	require.ErrorContains(t, err, "capacity is recorded")
 }
 
 // A sound plan that is merely dear has an honest certificate with a gap.

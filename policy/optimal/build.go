@@ -23,7 +23,6 @@ type builder struct {
 	traits []trait // by engine of the component: what sorted rests on
 	active []bool  // by model of the component: some of it is asked for
 	moves  []bool  // by model of the component: some row of it pays churn
-	links  []link  // of the class under way
 
 	signature uint64 // of the structure: rows, sides, links and holds
 }
@@ -34,13 +33,8 @@ type trait struct {
 	offset, penalty, ramp float64
 }
 
-type link struct {
-	group      int32
-	cost, last float64 // seconds; requests/s
-}
-
-// build makes the component's network; false when nothing is asked of it.
-func (b *builder) build(past *past, ramp bool) bool {
+// make builds the component's network; false when nothing is asked of it.
+func (b *builder) make(past *past, ramp bool) bool {
 	b.past, b.ramp, b.signature = past, ramp, 0
 	b.fixed = 0
 	b.sortEngines()

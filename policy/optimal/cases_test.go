@@ -133,6 +133,27 @@ func TestOneEngine(t *testing.T) {
 	assert.Positive(t, plan.Engines[0].Cap)
 }
 
+// Engines that can do next to nothing get next to nothing.
+func TestZeroCapacity(t *testing.T) {
+	p := policy.DefaultProblem()
+	for _, umax := range []float64{1e-3, 1e-9, 1e-15} {
+		v := talk()
+		v.Engines[0].Profile.UMax = umax
+		plan := solve(t, p, v, nil)
+		assert.Less(t, plan.Engines[1].Load, 1e-3)
+		assert.InEpsilon(t, 80, plan.Engines[0].Load, 1e-4)
+		v.Engines[1].Profile.UMax = umax
+		plan = solve(t, p, v, plan)
+		for _, row := range plan.Rows {
+			assert.InDelta(t, 1, row.Shed[fleet.Standard], 1e-4)
+		}
+	}
+	v := talk()
+	v.Engines[0].Profile.UMax = 0
+	_, err := optimal.New(optimal.Options{}).Plan(v, nil)
+	assert.ErrorContains(t, err, "profile.u_max")
+}
+
 func TestTwinsShareEqually(t *testing.T) {
 	p := policy.DefaultProblem()
 	v := talk()
@@ -247,25 +268,29 @@ func TestChurnTerms(t *testing.T) {
 	assert.Less(t, arcs[0].Weight, solve(t, free, v, before).Row("A", "m").Arcs[0].Weight)
 }
 
+// The plan is the same to the bit for any order of the view, any number of
+// workers in any order, and whatever the policy has solved before.
 func TestSameForAnyOrderAndAnyRunner(t *testing.T) {
+	backwards := func(n int, job func(int)) {
+		for i := n - 1; i >= 0; i-- {
+			job(i)
+		}
+	}
+	used := optimal.New(optimal.Options{Run: workers(2)})
 	for seed := range uint64(40) {
 		v := randomShape(seed).view()
 		w := perturbed(v, seed)
 		first := solve(t, policy.DefaultProblem(), v, nil)
 		second := solve(t, policy.DefaultProblem(), w, first)
-		backwards := optimal.New(optimal.Options{Run: func(n int, job func(int)) {
-			done := make(chan struct{})
-			for i := n - 1; i >= 0; i-- {
-				go func() { job(i); done <- struct{}{} }()
+		for _, p := range []*optimal.Policy{
+			used, optimal.New(optimal.Options{Run: backwards}),
+			optimal.New(optimal.Options{Run: workers(1)}), optimal.New(optimal.Options{Run: workers(4)}),
+		} {
+			again, err := p.Plan(shuffled(w, seed), first)
+			require.NoError(t, err)
+			if diff := cmp.Diff(second, again); diff != "" {
+				t.Fatalf("seed %d: %s", seed, diff)
 			}
-			for range n {
-				<-done
-			}
-		}})
-		again, err := backwards.Plan(shuffled(w, seed), first)
-		require.NoError(t, err)
-		if diff := cmp.Diff(second, again); diff != "" {
-			t.Fatalf("seed %d: %s", seed, diff)
 		}
 	}
 }

@@ -211,10 +211,12 @@ func (p *Policy) see(view *fleet.View) error {
 		p.setComponents()
 	}
 	t.p, t.warm, t.expired, t.trace = &p.problem, p.options.Warm, p.options.Expired, p.options.Trace
-	// The certificate's own limit must not be used up by the solver.
-	t.tolerance = max(tight, min(loose, 3e-3*p.problem.MaxGap))
+	t.tolerance = loose
+	if p.problem.MaxGap < 1e-5 {
+		t.tolerance = tight // the certificate's limit must not be used up by the solver
+	}
 	for _, s := range p.solvers {
-		s.builder.c.setBase(t.t, t.p, t.far)
+		s.build.c.setBase(t.t, t.p, t.far)
 	}
 	return nil
 }
@@ -226,8 +228,8 @@ func (p *Policy) setComponents() {
 	p.solvers = p.solvers[:0]
 	for i := range all {
 		s := &solver{}
-		s.builder.t, s.builder.p, s.builder.c = t.t, &p.problem, &all[i]
-		s.interior.component = i
+		s.build.t, s.build.p, s.build.c = t.t, &p.problem, &all[i]
+		s.inner.component = i
 		p.solvers = append(p.solvers, s)
 	}
 	t.far = resize(t.far, t.t.Places)

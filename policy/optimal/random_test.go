@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -75,12 +77,36 @@ func requireExplained(t require.TestingT, v *fleet.View, plan *fleet.Plan) {
 	}
 }
 
-// Thousands of small fleets, each solved twice: at the start and after changes.
-func TestRandomFleets(t *testing.T) {
-	n := uint64(600)
-	if testing.Short() {
-		n = 100
+// requireServed checks that every row's weights add up, to the last digits.
+func requireServed(t require.TestingT, plan *fleet.Plan) {
+	for i := range plan.Rows {
+		sum := 0.0
+		for _, a := range plan.Rows[i].Arcs {
+			sum += a.Weight
+		}
+		if len(plan.Rows[i].Arcs) > 0 {
+			require.InDelta(t, 1, sum, 1e-12)
+		}
 	}
+}
+
+// instances is how many fleets to draw: more by environment.
+func instances(t *testing.T, usual uint64) uint64 {
+	if s := os.Getenv("WARDROP_INSTANCES"); s != "" {
+		n, err := strconv.ParseUint(s, 10, 32)
+		require.NoError(t, err)
+		return n
+	}
+	if testing.Short() {
+		return usual / 6
+	}
+	return usual
+}
+
+// Small fleets, each solved twice: at the start and after changes. Set
+// WARDROP_INSTANCES=10000 for as many.
+func TestRandomFleets(t *testing.T) {
+	n := instances(t, 600)
 	exact := policy.DefaultProblem()
 	exact.Floor, exact.Keep, exact.MaxGap = 0, 0, 1e-6
 	usual := policy.DefaultProblem()
@@ -99,6 +125,7 @@ func TestRandomFleets(t *testing.T) {
 					cert, err := certify.Measure(x.view, x.last, x.plan, p)
 					require.NoError(t, err)
 					require.LessOrEqual(t, cert.CapExcess, 1e-9)
+					requireServed(t, x.plan)
 					requireExplained(t, x.view, x.plan)
 				}
 			}

@@ -64,16 +64,16 @@ func (r *result) reset(t *tick) {
 
 // takeComponent adds one component's answer.
 func (r *result) takeComponent(s *solver) {
-	for _, e := range s.builder.c.engines {
+	for _, e := range s.build.c.engines {
 		r.engine[e].Capacity = capacity(r.t, e, s.ramp)
 	}
 	switch {
 	case s.stays:
-		s.stayer.take(r, &s.interior)
+		s.stayer.take(r, &s.inner)
 		r.stayed = true
 	case s.solved:
-		r.takeTerms(&s.interior)
-		r.takeFlows(&s.builder, &s.interior)
+		r.takeTerms(&s.inner)
+		r.takeFlows(&s.build, &s.inner)
 	}
 }
 

@@ -79,11 +79,11 @@ func (s *snapper) snapModel(m int32) {
 	from, to := tab.GroupStart[m], tab.GroupStart[m+1]
 	for c := range int32(len(tab.Clusters)) {
 		at := tab.RowIndex(c, m)
-		cells := s.result.cell[tab.Cell(c):][from:to]
+		cells := s.cell[tab.Cell(c):][from:to]
 		w := s.neat[tab.Cell(c):][from:to]
 		s.shed[at] = s.result.shed[at]
 		if s.level[m] == raw {
-			s.shed[at] = s.result.trace[at]
+			s.shed[at] = s.trace[at]
 		}
 		switch s.state[at] {
 		case stays:

@@ -6,11 +6,11 @@ import (
 
 // solver answers one component, tick after tick, in the same memory.
 type solver struct {
-	builder
-	interior
-	stayer
+	build  builder
+	inner  interior
+	stayer stayer
 
-	solved bool // interior holds the optimum
+	solved bool // inner holds the optimum
 	stays  bool // the last weights stay
 	ramp   bool // limits of cold engines are kept
 	err    error
@@ -19,7 +19,7 @@ type solver struct {
 // solve reads what the policy knows of the tick and changes nothing in it.
 func (s *solver) solve(t *tick) {
 	s.solved, s.stays, s.ramp, s.err = false, false, false, nil
-	for _, e := range s.builder.c.engines {
+	for _, e := range s.build.c.engines {
 		s.ramp = s.ramp || t.t.Engines[e].Ramp > 0
 	}
 	s.err = s.try(t)
@@ -34,32 +34,32 @@ func (s *solver) try(t *tick) error {
 	if t.p.Lambda == 0 {
 		past = nil
 	}
-	can := past != nil && s.stayer.read(t, s.builder.c, s.ramp)
+	can := past != nil && s.stayer.read(t, s.build.c, s.ramp)
 	if can && s.stayer.goodByOwnPrices() {
 		s.stays = true
 		return nil
 	}
-	if !s.builder.build(past, s.ramp) {
+	if !s.build.make(past, s.ramp) {
 		return nil
 	}
 	if err := s.optimize(t); err != nil {
 		return err
 	}
 	s.solved = true
-	s.stays = can && s.stayer.goodBySolution(&s.interior)
+	s.stays = can && s.stayer.goodBySolution(&s.inner)
 	return nil
 }
 
 // optimize runs the interior point method, from the last tick's iterate where
 // that promises to be quick.
 func (s *solver) optimize(t *tick) error {
-	i := &s.interior
-	i.reset(&s.builder.network)
+	i := &s.inner
+	i.reset(&s.build.network)
 	i.tolerance, i.trace, i.expired = t.tolerance, t.trace, t.expired
 	i.warm.wanted = t.warm
 	i.careful = false
 	var err error
-	if i.warm.fits(i, s.builder.signature) {
+	if i.warm.fits(i, s.build.signature) {
 		i.isWarm = true
 		i.warm.taken = false
 		i.worth = patient // few iterations are left, so that each counts
@@ -72,7 +72,7 @@ func (s *solver) optimize(t *tick) error {
 	for _, careful := range []bool{false, true} {
 		i.careful = careful
 		i.setWorth()
-		i.warm.taken, i.warm.signature = false, s.builder.signature
+		i.warm.taken, i.warm.signature = false, s.build.signature
 		if err = i.run(false, maxIterations); err == nil || errors.Is(err, errExpired) {
 			break
 		}
@@ -91,5 +91,5 @@ func (s *solver) refuses() bool {
 	if !s.solved {
 		return false
 	}
-	return s.interior.refuses()
+	return s.inner.refuses()
 }

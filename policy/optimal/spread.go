@@ -95,7 +95,7 @@ func (s *snapper) shrinkRow(c, m int32, last []float64) {
 	at := tab.RowIndex(c, m)
 	from, to := tab.GroupStart[m], tab.GroupStart[m+1]
 	w := s.neat[tab.Cell(c):][from:to]
-	keep := s.spread.stay[tab.Cell(c):][from:to]
+	keep := s.stay[tab.Cell(c):][from:to]
 	before := s.lastCells(at, c, m)
 	less := false
 	for j := range w {
@@ -242,7 +242,7 @@ func (s *snapper) moveRow(c, m int32) {
 	at := tab.RowIndex(c, m)
 	from, to := tab.GroupStart[m], tab.GroupStart[m+1]
 	w := s.neat[tab.Cell(c):][from:to]
-	keep, more := s.spread.stay[tab.Cell(c):][from:to], s.more[tab.Cell(c):][from:to]
+	keep, more := s.stay[tab.Cell(c):][from:to], s.more[tab.Cell(c):][from:to]
 	left := s.into[from:to] // not needed any more: what the row's cells keep
 	clear(more)
 	if s.let[at] == 0 {

@@ -30,8 +30,9 @@ const used = 1e-4
 const enough = 0.8
 
 // much is how much more than its row, relatively, an arc may cost and be used:
-// the totals of used arcs are to agree within twice that.
-const much = 5e-4
+// an arc may be dearer by that both in its row and in its group, and the totals
+// of used arcs are to agree within 1e-3.
+const much = 4e-4
 
 // read computes what staying costs; false when the last weights cannot be kept,
 // good or not.

@@ -64,7 +64,7 @@ func wild(seed uint64) *fleet.View {
 
 func TestWildFleets(t *testing.T) {
 	p := policy.DefaultProblem()
-	for seed := range uint64(500) {
+	for seed := range instances(t, 500) {
 		v := wild(seed)
 		first := solve(t, p, v, nil)
 		second := solve(t, p, perturbed(v, seed), first)

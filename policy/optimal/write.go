@@ -182,7 +182,7 @@ func (s *snapper) writeRow(plan *fleet.Plan, row *fleet.Row, at int, c, m int32)
 func (s *snapper) cellTerms(at int, c, m int32) (keep, more, distance, gives []float64) {
 	t := s.t
 	from, to := t.GroupStart[m], t.GroupStart[m+1]
-	keep, more = s.spread.stay[t.Cell(c):][from:to], s.more[t.Cell(c):][from:to]
+	keep, more = s.stay[t.Cell(c):][from:to], s.more[t.Cell(c):][from:to]
 	distance, gives = s.cellDistance[from:to], s.cellChurn[from:to]
 	half, before, price := s.half(at), s.lastCells(at, c, m), s.priceOf(at, c, m)
 	for j := range distance {
