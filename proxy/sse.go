@@ -17,6 +17,7 @@ const maxLine = 8 << 10
 
 var (
 	dataField   = []byte("data:")
+	eventField  = []byte("event:")
 	errorStart  = []byte(`{"error"`)
 	finishField = []byte(`"finish_reason"`)
 	doneMark    = []byte("[DONE]")
@@ -47,9 +48,16 @@ func (s *sseScanner) keep(b []byte) {
 
 // event looks at one whole line.
 func (s *sseScanner) event(line []byte) {
+	if name, ok := bytes.CutPrefix(line, eventField); ok {
+		switch string(bytes.TrimSpace(name)) {
+		case "error", "response.failed": // of the messages and the responses API
+			s.failed = "error event"
+		}
+		return
+	}
 	data, ok := bytes.CutPrefix(line, dataField)
 	if !ok {
-		return // comments, event names, blank lines
+		return // comments, blank lines
 	}
 	data = bytes.TrimSpace(data)
 	switch {
