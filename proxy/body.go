@@ -26,6 +26,9 @@ const (
 	smallBody = 64 << 10
 	// pooledMax keeps the pool from hoarding the memory of a few huge bodies.
 	pooledMax = 4 << 20
+	// drainFactor is how many times the limit of a body is read of one that exceeds
+	// it.
+	drainFactor = 8
 )
 
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
@@ -36,6 +39,7 @@ var errTooLarge = errors.New("the body is too large")
 func readBody(r *http.Request, limit int64) (*bodyBuffer, error) {
 	switch n := r.ContentLength; {
 	case n > limit:
+		drain(r, limit)
 		return nil, errTooLarge
 	case n == 0:
 		return newBody(nil), nil
@@ -56,12 +60,23 @@ func readBody(r *http.Request, limit int64) (*bodyBuffer, error) {
 	_, err := buf.ReadFrom(io.LimitReader(r.Body, limit+1))
 	if b.data = buf.Bytes(); err == nil && int64(len(b.data)) > limit {
 		err = errTooLarge
+		drain(r, limit)
 	}
 	if err != nil {
 		b.release()
 		return nil, err
 	}
 	return b, nil
+}
+
+// drain reads on for a while past the limit: to a client that writes its whole
+// body before it reads, an answer with the connection closed behind it looks like
+// a reset. What it reads is not kept.
+func drain(r *http.Request, limit int64) {
+	if r.Header.Get("Expect") != "" {
+		return // the client waits to be told to send it
+	}
+	_, _ = io.CopyN(io.Discard, r.Body, drainFactor*limit)
 }
 
 // newBody makes a body of memory that nobody else writes to.
