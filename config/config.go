@@ -84,8 +84,8 @@ type Proxy struct {
 	// FirstByteTimeout bounds the wait for an engine's first byte; 0 waits as
 	// long as the client does. Default 0.
 	FirstByteTimeout Duration `yaml:"first_byte_timeout"`
-	// IdleTimeout bounds the wait for the next byte of an answer; 0 has no bound.
-	// Default 0.
+	// IdleTimeout bounds the wait for the next byte of an answer, and for the client
+	// to take it; 0 has no bound. Default 0.
 	IdleTimeout Duration `yaml:"idle_timeout"`
 	// TotalTimeout bounds a request as a whole; 0 has no bound. Default 0.
 	TotalTimeout Duration `yaml:"total_timeout"`

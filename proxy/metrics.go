@@ -81,13 +81,18 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(descStale, stale)
 	penalties := map[string]float64{}
+	listed := map[*seenState]bool{}
 	for model, row := range t.rows {
 		for i, target := range row.Targets() {
+			listed[row.targets[i].seen] = true
 			gauge(descInFlight, float64(target.Flight.Requests()), target.Engine.Name, model)
 			gauge(descWeight, target.Weight, target.Engine.Name, model)
 			penalties[target.Engine.Name] = row.targets[i].engine.outlier.Penalty(now.UnixNano())
 		}
 		c.collectDemand(ch, model, row.model)
+	}
+	for _, s := range c.memory.draining(listed) {
+		gauge(descInFlight, float64(s.flight.Requests()), s.engine, s.model)
 	}
 	for engine, p := range penalties {
 		gauge(descPenalty, p, engine)

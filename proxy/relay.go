@@ -73,6 +73,8 @@ type copier struct {
 	a       *attempt
 	pulse   *pulse
 	scanner sseScanner
+	// deadline bounds the client's next read; nil without an idle timeout.
+	deadline func(time.Time) error
 }
 
 // run copies until the end. It flushes what has no known length, so that a token
@@ -85,10 +87,18 @@ func (c *copier) run() (clientErr, engineErr error) {
 	flush := c.a.resp.ContentLength < 0 && flusher != nil
 	events := flush && strings.HasPrefix(c.a.resp.Header.Get("Content-Type"), "text/event-stream")
 	idle := time.Duration(c.p.config.IdleTimeout)
+	if idle > 0 {
+		control := http.NewResponseController(c.q.w)
+		c.deadline = control.SetWriteDeadline
+		defer func() { _ = c.deadline(time.Time{}) }() // the connection may serve others
+	}
 	for data, end := c.a.first, c.a.ended; ; {
 		if len(data) > 0 {
 			if events {
 				c.scanner.scan(data)
+			}
+			if c.deadline != nil {
+				_ = c.deadline(time.Now().Add(idle)) // a client that takes nothing is as good as gone
 			}
 			if _, err := c.q.w.Write(data); err != nil {
 				return err, nil
@@ -145,7 +155,7 @@ func outbound(ctx context.Context, q *request, t *targetState) *http.Request {
 // forwarded says where the request came from, as proxies do.
 func forwarded(h http.Header, in *http.Request) {
 	if host, _, err := net.SplitHostPort(in.RemoteAddr); err == nil {
-		if prior := in.Header["X-Forwarded-For"]; len(prior) > 0 {
+		if prior := h["X-Forwarded-For"]; len(prior) > 0 {
 			host = strings.Join(prior, ", ") + ", " + host
 		}
 		h["X-Forwarded-For"] = []string{host}

@@ -161,8 +161,8 @@ func (m *memory) forget(t *table) {
 		}
 	}
 	keep := func(model, engine string) bool { return t.rows[model] != nil && known[engine] }
-	for key := range m.seen {
-		if !keep(key[0], key[1]) {
+	for key, s := range m.seen {
+		if !keep(key[0], key[1]) && s.flight.Requests() == 0 {
 			delete(m.seen, key)
 		}
 	}
