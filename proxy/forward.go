@@ -29,13 +29,14 @@ var chunks = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
 // forward sends the request to the engines of its pick, one after the other,
 // until one begins to answer.
 func (p *DataPlane) forward(q *request) {
-	target, retries := q.pick.At(0), 0
+	target, charge, retries := q.pick.At(0), q.charge, 0
+	q.charge = route.Charge{}
 	for {
 		var a *attempt
 		if p.config.HedgeAfter > 0 {
-			a = p.hedged(q, target)
+			a = p.hedged(q, target, charge)
 		} else {
-			a = p.attempt(q, target)
+			a = p.attempt(q.ctx, q, target, charge)
 		}
 		q.note(a)
 		if a.outcome == protect.Success {
@@ -48,15 +49,28 @@ func (p *DataPlane) forward(q *request) {
 			return
 		}
 		p.judge(q, a)
-		next, ok := q.row.Next(&q.pick)
+		next, c, ok := p.next(q, a)
 		if !ok || !p.mayRetry(q, a, &retries) {
+			c.Release()
 			p.fail(q, a)
 			return
 		}
-		target = next
+		target, charge = next, c
 		p.end(q, a)
 		p.metrics.retries.WithLabelValues(outcomeNames[a.outcome]).Inc()
 	}
+}
+
+// next charges the engine to try after a failed attempt. One that is alone gets
+// another connection when the last was cut before it answered: it may have been
+// an idle one that the engine was just closing.
+func (p *DataPlane) next(q *request, a *attempt) (int, route.Charge, bool) {
+	now := time.Now().UnixNano()
+	target, c, ok := q.row.TakeNext(&q.pick, q.work, now)
+	if !ok && q.pick.Len() == 1 && a.outcome == protect.Failure && a.resp == nil && !errors.Is(a.err, errFirstByte) {
+		return a.target, q.row.Targets()[a.target].Flight.Charge(q.work, now), true
+	}
+	return target, c, ok
 }
 
 // late says why a request ended before any engine answered: its client left or
@@ -96,23 +110,14 @@ type attempt struct {
 }
 
 // attempt sends the request to one engine and waits for the first byte of the
-// answer's body. The engine is charged from here until end.
-func (p *DataPlane) attempt(q *request, target int) *attempt {
-	return p.attemptIn(q.ctx, q, target)
-}
-
-func (p *DataPlane) attemptIn(ctx context.Context, q *request, target int) *attempt {
-	a := &attempt{target: target, sent: time.Now()}
+// answer's body. The engine was charged and is until end.
+func (p *DataPlane) attempt(ctx context.Context, q *request, target int, charge route.Charge) *attempt {
+	a := &attempt{target: target, sent: time.Now(), charge: charge}
 	t := &q.row.targets[target]
-	flight := q.row.Targets()[target].Flight
-	if flight.Requests() == 0 {
-		t.engine.pulse.beat(a.sent.UnixNano()) // an idle engine owes no sign of life
-	}
-	a.charge = flight.Charge(q.work)
 	t.seen.attempts.add()
 	ctx, a.cancel = context.WithCancelCause(ctx)
 	t.engine.pulse.wait(a)
-	defer t.engine.pulse.leave(a)
+	defer func() { t.engine.pulse.leave(a, a.sent.Add(a.waited).UnixNano()) }()
 	if limit := time.Duration(p.config.FirstByteTimeout); limit > 0 {
 		timer := time.AfterFunc(limit, func() { a.cancel(errFirstByte) })
 		defer timer.Stop()
@@ -183,7 +188,7 @@ func (p *DataPlane) judge(q *request, a *attempt) {
 	if a.outcome == protect.Backpressure {
 		t.engine.outlier.Observe(a.outcome, now)
 		if wait := retryAfter(a.resp); wait > 0 {
-			q.row.PassOver(a.target, now+int64(wait))
+			q.row.PassOver(a.target, now, now+int64(wait))
 		}
 		return
 	}
@@ -197,7 +202,7 @@ func (p *DataPlane) judge(q *request, a *attempt) {
 func (p *DataPlane) passOver(row *rowState, target int, outcome protect.Outcome, now int64) {
 	t := &row.targets[target]
 	lease := t.engine.outlier.Observe(outcome, now)
-	if lease > 0 && row.PassOver(target, now+int64(lease)) {
+	if lease > 0 && row.PassOver(target, now, now+int64(lease)) {
 		p.log.Debug("engine passed over", "engine", t.seen.engine, "model", t.seen.model, "for", lease, "outcome", outcomeNames[outcome])
 	}
 }
@@ -235,7 +240,7 @@ func (p *DataPlane) fail(q *request, a *attempt) {
 // finish relays a good answer and records what it says about the engine.
 func (p *DataPlane) finish(q *request, a *attempt) {
 	t, target := &q.row.targets[a.target], &q.row.Targets()[a.target]
-	target.Flight.Recovered()
+	target.Flight.Recovered(a.sent.UnixNano())
 	t.seen.firstByte.observe(a.waited)
 	p.metrics.firstByte.WithLabelValues(t.seen.model).Observe(a.sent.Add(a.waited).Sub(q.arrived).Seconds())
 	t.engine.outlier.ObserveFirstByte(a.waited.Seconds(), target.Predicted, time.Now().UnixNano())

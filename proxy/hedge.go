@@ -5,20 +5,26 @@ import (
 	"time"
 
 	"github.com/wardrop-lb/wardrop/protect"
+	"github.com/wardrop-lb/wardrop/route"
 )
 
 // hedged makes an attempt and, if no byte has come for a while and the budget
 // allows, a second one at another engine: the first to begin an answer wins, the
 // other is cancelled. Cancelling says nothing about an engine.
-func (p *DataPlane) hedged(q *request, target int) *attempt {
+func (p *DataPlane) hedged(q *request, target int, charge route.Charge) *attempt {
 	results := make(chan *attempt, 2)
 	var cancels [2]context.CancelFunc
-	launch := func(i, target int) {
+	launch := func(i, target int, charge route.Charge) {
 		ctx, cancel := context.WithCancel(q.ctx)
 		cancels[i] = cancel
-		go func() { results <- p.attemptIn(ctx, q, target) }()
+		body := q.body
+		body.refs.Add(1) // the loser may still send it when the request has ended
+		go func() {
+			defer body.release()
+			results <- p.attempt(ctx, q, target, charge)
+		}()
 	}
-	launch(0, target)
+	launch(0, target, charge)
 	timer := time.NewTimer(time.Duration(p.config.HedgeAfter))
 	defer timer.Stop()
 	select {
@@ -26,12 +32,14 @@ func (p *DataPlane) hedged(q *request, target int) *attempt {
 		return a
 	case <-timer.C:
 	}
-	second, ok := q.row.Next(&q.pick)
+	second, charge, ok := q.row.TakeNext(&q.pick, q.work, time.Now().UnixNano())
 	if !ok || !q.row.model.budget.Spend(q.row.Utilisation) {
+		charge.Release()
+		q.row.model.queue.wake()
 		return <-results
 	}
 	p.metrics.retries.WithLabelValues("hedge").Inc()
-	launch(1, second)
+	launch(1, second, charge)
 	first := <-results
 	if first.outcome != protect.Success {
 		// The other may still win; if it does not, this is the failure to tell.
@@ -39,12 +47,16 @@ func (p *DataPlane) hedged(q *request, target int) *attempt {
 		if other.outcome == protect.Success {
 			first, other = other, first
 		}
-		p.discard(q, other, true)
+		// What the client's leaving ended says nothing about an engine.
+		q.note(other)
+		p.discard(q, other, q.ctx.Err() == nil || other.resp != nil)
 		return first
 	}
 	for i, t := range [2]int{target, second} {
 		if t != first.target {
 			cancels[i]()
+			loser := &q.row.Targets()[t]
+			q.record.attempt(Attempt{Engine: loser.Engine.Name, Outcome: "outrun", Predicted: loser.Predicted})
 		}
 	}
 	p.background.Go(func() { p.discard(q, <-results, false) })

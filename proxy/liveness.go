@@ -24,9 +24,14 @@ const (
 // byte. Any byte of any answer counts. Safe for concurrent use.
 type pulse struct {
 	last atomic.Int64 // nanoseconds of the last sign of life
+	// owed is how long the engine was silent, in nanoseconds, while requests waited
+	// that then gave up. Without it an engine whose clients are less patient than we
+	// are would never be found.
+	owed atomic.Int64
 
 	mu      sync.Mutex
 	waiting []*attempt // each knows its place here
+	since   int64      // when the first of those that wait began to
 }
 
 func (p *pulse) beat(now int64) { p.last.Store(now) }
@@ -34,14 +39,23 @@ func (p *pulse) beat(now int64) { p.last.Store(now) }
 // wait adds an attempt to those that end when the engine stalls.
 func (p *pulse) wait(a *attempt) {
 	p.mu.Lock()
+	if len(p.waiting) == 0 {
+		p.since = a.sent.UnixNano()
+	}
 	a.place = len(p.waiting)
 	p.waiting = append(p.waiting, a)
 	p.mu.Unlock()
 }
 
-// leave takes an attempt out.
-func (p *pulse) leave(a *attempt) {
+// leave takes an attempt out at time now.
+func (p *pulse) leave(a *attempt, now int64) {
 	p.mu.Lock()
+	switch {
+	case p.last.Load() >= p.since:
+		p.owed.Store(0)
+	case len(p.waiting) == 1:
+		p.owed.Add(now - p.since)
+	}
 	last := p.waiting[len(p.waiting)-1]
 	p.waiting[a.place], last.place = last, a.place
 	p.waiting[len(p.waiting)-1] = nil
@@ -49,8 +63,10 @@ func (p *pulse) leave(a *attempt) {
 	p.mu.Unlock()
 }
 
-// stall ends all waits.
-func (p *pulse) stall() {
+// stall ends all waits at time now.
+func (p *pulse) stall(now int64) {
+	p.beat(now)
+	p.owed.Store(0)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, a := range p.waiting {
@@ -77,12 +93,13 @@ func (p *DataPlane) sweep(now time.Time) {
 			size := max(1, float64(work)/float64(requests)/max(row.model.usual.load(), 1))
 			limit := time.Duration(p.config.StallAfter) + time.Duration(stallFactor*size*target.Predicted*float64(time.Second))
 			engine := row.targets[i].engine
-			if silent := now.Sub(time.Unix(0, engine.pulse.last.Load())); silent > limit {
+			// An idle engine owes no sign of life.
+			since := max(engine.pulse.last.Load(), target.Flight.BusySince())
+			if silent := now.Sub(time.Unix(0, since)) + time.Duration(engine.pulse.owed.Load()); silent > limit {
 				p.log.Warn("engine gives no sign of life; what waits for it goes elsewhere",
 					"engine", target.Engine.Name, "model", row.Model, "silent", silent, "in_flight", requests)
 				p.passOver(row, i, protect.Stalled, now.UnixNano())
-				engine.pulse.beat(now.UnixNano())
-				engine.pulse.stall()
+				engine.pulse.stall(now.UnixNano())
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"container/list"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -11,7 +12,7 @@ import (
 // first come, first served, bounded in bytes and time. Safe for concurrent use.
 type queue struct {
 	mu      sync.Mutex
-	waiting []chan struct{}
+	waiting list.List // of waiter
 	length  atomic.Int64
 }
 
@@ -38,65 +39,70 @@ func (w *waitingBytes) give(n int64) {
 	w.mu.Unlock()
 }
 
-// wait blocks until try succeeds, asking it whenever a request has ended. It
-// gives up after limit, or when ctx is done.
+// waiter is one request in a queue; turn is told when it may try.
+type waiter struct{ turn chan struct{} }
+
+func (q *queue) empty() bool { return q.length.Load() == 0 }
+
+// wait blocks until try succeeds. Only the first in the queue tries, and tries
+// again whenever a request has ended. It gives up after limit, or when ctx is done.
 func (q *queue) wait(ctx context.Context, limit time.Duration, try func() bool) bool {
 	if limit <= 0 {
 		return false
 	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	for {
-		turn := make(chan struct{})
-		q.mu.Lock()
-		q.waiting = append(q.waiting, turn)
-		q.length.Store(int64(len(q.waiting)))
-		q.mu.Unlock()
-		// Room may have come between the last look and the queueing.
-		if try() {
-			q.leave(turn)
-			return true
-		}
+	w := waiter{turn: make(chan struct{}, 1)}
+	place := q.enter(w)
+	defer q.leave(place)
+	// Room may have come between the last look and the queueing.
+	for !q.first(place) || !try() {
 		select {
-		case <-turn:
-			if try() {
-				return true
-			}
+		case <-w.turn:
 		case <-timer.C:
-			q.leave(turn)
 			return false
 		case <-ctx.Done():
-			q.leave(turn)
 			return false
 		}
 	}
+	return true
 }
 
-// leave takes a waiter out; one that was woken meanwhile passes its turn on.
-func (q *queue) leave(turn chan struct{}) {
+func (q *queue) enter(w waiter) *list.Element {
 	q.mu.Lock()
-	for i, w := range q.waiting {
-		if w == turn {
-			q.waiting = append(q.waiting[:i], q.waiting[i+1:]...)
-			q.length.Store(int64(len(q.waiting)))
-			q.mu.Unlock()
-			return
-		}
-	}
+	defer q.mu.Unlock()
+	place := q.waiting.PushBack(w)
+	q.length.Store(int64(q.waiting.Len()))
+	return place
+}
+
+func (q *queue) first(place *list.Element) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiting.Front() == place
+}
+
+// leave takes a waiter out and lets the next one try: what woke this one may have
+// been meant for both, or have come too late for it.
+func (q *queue) leave(place *list.Element) {
+	q.mu.Lock()
+	q.waiting.Remove(place)
+	q.length.Store(int64(q.waiting.Len()))
 	q.mu.Unlock()
 	q.wake()
 }
 
-// wake gives the first waiter its turn.
+// wake lets the first waiter try.
 func (q *queue) wake() {
-	if q.length.Load() == 0 {
+	if q.empty() {
 		return // the usual case takes no lock
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.waiting) > 0 {
-		close(q.waiting[0])
-		q.waiting = q.waiting[1:]
-		q.length.Store(int64(len(q.waiting)))
+	if head := q.waiting.Front(); head != nil {
+		select {
+		case head.Value.(waiter).turn <- struct{}{}:
+		default: // it has been told
+		}
 	}
 }

@@ -39,6 +39,7 @@ type request struct {
 	table    *table
 	row      *rowState
 	pick     route.Pick
+	charge   route.Charge // of the pick's first engine, until the first attempt takes it over
 	work     int64
 	priority fleet.Priority
 	arrived  time.Time
@@ -79,6 +80,7 @@ func (p *DataPlane) newRequest(w http.ResponseWriter, r *http.Request) *request 
 
 // done remembers the decision and gives back what the request held.
 func (p *DataPlane) done(q *request) {
+	q.charge.Release()
 	p.remember(q)
 	if q.body != nil {
 		q.body.release()
@@ -307,11 +309,16 @@ func shedDraw(r *http.Request) uint64 {
 	return rand.Uint64()
 }
 
-// room waits until the picked engine, or another of the row, has room. Without
-// any the request is refused: to add to a crowd helps nobody.
+// room charges the picked engine, or another of the row that has room, and waits
+// for one if there is none. Then the request is refused: to add to a crowd helps
+// nobody.
 func (p *DataPlane) room(q *request) *refusal {
-	fits := func() bool { return q.row.Fit(&q.pick) }
-	if fits() {
+	fits := func() (ok bool) {
+		q.charge, ok = q.row.Take(&q.pick, q.work, time.Now().UnixNano())
+		return ok
+	}
+	// Those who wait were here first.
+	if q.row.model.queue.empty() && fits() {
 		return nil
 	}
 	size := int64(len(q.body.data))

@@ -5,6 +5,7 @@ import (
 	"container/list"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/wardrop-lb/wardrop/protect"
 )
@@ -94,7 +95,7 @@ func (p *DataPlane) serveStored(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
 	for _, c := range p.holders(q.table, id) {
 		q.row = c.row
-		a := p.attempt(q, c.target)
+		a := p.attempt(q.ctx, q, c.target, c.row.Targets()[c.target].Flight.Charge(q.work, time.Now().UnixNano()))
 		q.note(a)
 		if a.outcome == protect.Success && a.resp.StatusCode != http.StatusNotFound {
 			p.relay(q, a)

@@ -15,6 +15,7 @@ type Flights struct {
 
 type rowFlights struct {
 	work    atomic.Int64 // sum over the row's engines
+	passing sync.Mutex   // held while an engine is passed over, so that two at once count each other
 	engines map[string]*Flight
 }
 
@@ -24,6 +25,8 @@ type Flight struct {
 	row       *rowFlights
 	work      atomic.Int64
 	requests  atomic.Int64
+	busySince atomic.Int64 // when the first of the requests in flight was charged
+	passSince atomic.Int64 // when the engine was passed over last
 	passUntil atomic.Int64 // 0 for an engine that is well
 	probeAt   atomic.Int64 // when the next probe may go, once the lease is over
 }
@@ -68,13 +71,36 @@ func (f *Flights) Trim(keep func(model, engine string) bool) {
 	}
 }
 
-// Charge counts a request's work, in tokens, from the moment it is picked.
-func (f *Flight) Charge(work int64) Charge {
+// Charge counts a request's work, in tokens, from the moment it is picked: now,
+// in nanoseconds.
+func (f *Flight) Charge(work, now int64) Charge {
+	c, _ := f.charge(work, now, 0)
+	return c
+}
+
+// charge is Charge unless the engine has as many requests as limit allows; a
+// limit of 0 allows any number. To look and to count are one step, so that a
+// burst of requests does not all see the same room.
+func (f *Flight) charge(work, now int64, limit float64) (Charge, bool) {
+	for {
+		n := f.requests.Load()
+		if limit > 0 && float64(n) >= limit {
+			return Charge{}, false
+		}
+		if n == 0 {
+			f.busySince.Store(now)
+		}
+		if f.requests.CompareAndSwap(n, n+1) {
+			break
+		}
+	}
 	f.work.Add(work)
 	f.row.work.Add(work)
-	f.requests.Add(1)
-	return Charge{flight: f, work: work}
+	return Charge{flight: f, work: work}, true
 }
+
+// BusySince is when the engine was charged last while nothing was in flight.
+func (f *Flight) BusySince() int64 { return f.busySince.Load() }
 
 // Requests is the number of requests in flight.
 func (f *Flight) Requests() int64 { return f.requests.Load() }
@@ -82,17 +108,22 @@ func (f *Flight) Requests() int64 { return f.requests.Load() }
 // InFlight is the number of requests in flight and their work in tokens.
 func (f *Flight) InFlight() (requests, work int64) { return f.requests.Load(), f.work.Load() }
 
-// PassOver makes picks pass the engine over until the given time, in the
-// nanoseconds that Pick's now counts. It is a lease: it ends by itself. From then
-// on a request now and then probes the engine, until Recovered is called.
-func (f *Flight) PassOver(until int64) {
+// passOver makes picks pass the engine over from now until the given time, in
+// the nanoseconds that Pick's now counts. It is a lease: it ends by itself. From
+// then on a request now and then probes the engine, until Recovered is called. A
+// lease that ends later is not shortened.
+func (f *Flight) passOver(now, until int64) {
+	f.passSince.Store(now)
+	until = max(until, f.passUntil.Load())
 	f.probeAt.Store(until)
 	f.passUntil.Store(until)
 }
 
-// Recovered ends the probing: the engine answered.
-func (f *Flight) Recovered() {
-	if f.passUntil.Load() != 0 {
+// Recovered ends the lease and the probing: the engine answered a request that
+// was sent at that time. Of one that was sent before the engine was passed over
+// the answer says nothing.
+func (f *Flight) Recovered(sent int64) {
+	if f.passUntil.Load() != 0 && sent >= f.passSince.Load() {
 		f.passUntil.Store(0)
 	}
 }
@@ -110,12 +141,16 @@ func (f *Flight) admits(now int64) bool {
 	return now >= next && f.probeAt.CompareAndSwap(next, now+probeInterval)
 }
 
-// Charge is one request in flight. It releases exactly once, however often
-// Release is called; it must not be copied after its first use.
+// Charge is one request in flight; the zero value is none. It releases exactly
+// once, however often Release is called; it must not be copied after its first
+// use.
 type Charge struct {
 	flight *Flight
 	work   int64
 }
+
+// Held tells whether there is something to release.
+func (c *Charge) Held() bool { return c.flight != nil }
 
 // Release takes the work back.
 func (c *Charge) Release() {

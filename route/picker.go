@@ -248,10 +248,12 @@ func (r *Row) Next(p *Pick) (target int, ok bool) {
 	return 0, false
 }
 
-// PassOver passes a failing engine over until a time, unless that would take
-// more than half of the row's capacity out at once; the first engine of a row
-// with several may always be passed over. It reports whether it did.
-func (r *Row) PassOver(target int, until int64) bool {
+// PassOver passes a failing engine over from now until a time, unless that would
+// take more than half of the row's capacity out at once; the first engine of a
+// row with several may always be passed over. It reports whether it did.
+func (r *Row) PassOver(target int, now, until int64) bool {
+	r.flights.passing.Lock()
+	defer r.flights.passing.Unlock()
 	total, passed, others := 0.0, 0.0, 0
 	for i := range r.targets {
 		t := &r.targets[i]
@@ -266,6 +268,6 @@ func (r *Row) PassOver(target int, until int64) bool {
 	if !first && passed+t.Engine.Capacity > total/2 {
 		return false
 	}
-	t.Flight.PassOver(until)
+	t.Flight.passOver(now, until)
 	return true
 }

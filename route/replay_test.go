@@ -235,7 +235,7 @@ func byPicker(trace []traced, engines, size int, eps float64, key func(q traced,
 		now := int64(q.At * 1e9)
 		p := row.Pick(key(q, now), int64(10*len(q.Blocks)), now)
 		e := p.At(0)
-		charge := row.Targets()[e].Flight.Charge(int64(10 * r.cost(q, e)))
+		charge := row.Targets()[e].Flight.Charge(int64(10*r.cost(q, e)), 0)
 		r.serve(q, e, charge.Release)
 	}
 	return r.result()

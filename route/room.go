@@ -3,42 +3,75 @@ package route
 // full tells whether a target holds all that this data plane may send there.
 func (t *Target) full() bool { return t.Limit > 0 && float64(t.Flight.requests.Load()) >= t.Limit }
 
-// Fit makes sure that the pick's first engine has room: if it is full, the next of
-// the sequence that is well and has room takes its place. It reports false when
-// there is none; the pick is then as it was.
-func (r *Row) Fit(p *Pick) bool {
-	if !r.targets[p.order[0]].full() {
-		return true
+// Take charges the pick's first engine. If that is full, the next of the sequence
+// that is well and has room takes its place. It reports false when there is none;
+// the pick is then as it was and nothing is charged.
+func (r *Row) Take(p *Pick, work, now int64) (Charge, bool) {
+	t := &r.targets[p.order[0]]
+	if c, ok := t.Flight.charge(work, now, t.Limit); ok {
+		return c, true
 	}
 	next := *p
 	for {
 		i, ok := r.Next(&next)
 		if !ok {
-			return r.fitAnywhere(p)
+			return r.takeAny(p, work, now)
 		}
-		if t := &r.targets[i]; !t.full() && !t.Flight.PassedOver() {
-			p.order[0], p.n = int32(i), 1
-			p.Spilled++
-			return true
+		if c, ok := r.takeAt(p, i, work, now); ok {
+			return c, true
 		}
 	}
 }
 
-// fitAnywhere looks at every engine, once those of the sequence are full.
-func (r *Row) fitAnywhere(p *Pick) bool {
-	best := int32(-1)
-	for i := range r.targets {
+// TakeNext names another engine for a picked request, as Next does, and charges
+// it; those that are full are left out.
+func (r *Row) TakeNext(p *Pick, work, now int64) (target int, c Charge, ok bool) {
+	for {
+		i, ok := r.Next(p)
+		if !ok {
+			return 0, Charge{}, false
+		}
 		t := &r.targets[i]
-		if !t.full() && !t.Flight.PassedOver() && (best < 0 || t.Predicted < r.targets[best].Predicted) {
-			best = int32(i)
+		if c, ok := t.Flight.charge(work, now, t.Limit); ok {
+			return i, c, true
 		}
 	}
-	if best < 0 {
-		return false
+}
+
+// takeAt charges an engine that is well and has room, and makes it the pick's
+// first.
+func (r *Row) takeAt(p *Pick, i int, work, now int64) (Charge, bool) {
+	t := &r.targets[i]
+	if t.Flight.PassedOver() {
+		return Charge{}, false
 	}
-	p.order[0], p.n = best, 1
-	p.Spilled++
-	return true
+	c, ok := t.Flight.charge(work, now, t.Limit)
+	if ok {
+		p.order[0], p.n = int32(i), 1
+		p.Spilled++
+	}
+	return c, ok
+}
+
+// takeAny looks at every engine, once those of the sequence are full: the fastest
+// that has room.
+func (r *Row) takeAny(p *Pick, work, now int64) (Charge, bool) {
+	for {
+		best := -1
+		for i := range r.targets {
+			t := &r.targets[i]
+			if !t.full() && !t.Flight.PassedOver() && (best < 0 || t.Predicted < r.targets[best].Predicted) {
+				best = i
+			}
+		}
+		if best < 0 {
+			return Charge{}, false
+		}
+		// Another request may have taken the room in between: then look again.
+		if c, ok := r.takeAt(p, best, work, now); ok {
+			return c, true
+		}
+	}
 }
 
 // Prefer makes an engine the pick's first, if the row has it and it is well.

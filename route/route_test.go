@@ -149,9 +149,9 @@ func TestPickNamesDistinctEnginesAndIsNeverEmpty(t *testing.T) {
 		}
 		r := newTestRow(rapid.Float64Range(0.05, 2).Draw(t, "eps"), w...)
 		for i := range r.targets {
-			r.targets[i].Flight.Charge(rapid.Int64Range(0, 1000).Draw(t, "work"))
+			r.targets[i].Flight.Charge(rapid.Int64Range(0, 1000).Draw(t, "work"), 0)
 			if rapid.Bool().Draw(t, "fails") {
-				r.targets[i].Flight.PassOver(10)
+				r.targets[i].Flight.passOver(0, 10)
 			}
 		}
 		p := r.Pick(rapid.Uint64().Draw(t, "key"), 100, 5)
@@ -181,7 +181,7 @@ func TestBoundHoldsWhateverTheKeys(t *testing.T) {
 	r := newTestRow(eps, 0.5, 0.3, 0.2)
 	for range 1000 {
 		p := r.Pick(42, work, 0)
-		r.targets[p.At(0)].Flight.Charge(work)
+		r.targets[p.At(0)].Flight.Charge(work, 0)
 	}
 	total := float64(r.flights.work.Load())
 	for i := range r.targets {
@@ -195,7 +195,7 @@ func TestHotKeyStaysOnAsFewEnginesAsTheBoundAllows(t *testing.T) {
 	used := map[int]int{}
 	for range 300 {
 		p := r.Pick(7, 10, 0)
-		c := r.targets[p.At(0)].Flight.Charge(10)
+		c := r.targets[p.At(0)].Flight.Charge(10, 0)
 		defer c.Release()
 		used[p.At(0)]++
 	}
@@ -222,7 +222,7 @@ func TestShareFollowsPredictedTime(t *testing.T) {
 
 func TestFailingEngineIsPassedOverForItsLease(t *testing.T) {
 	r := newTestRow(0.5, 0.5, 0.5)
-	require.True(t, r.PassOver(0, 100))
+	require.True(t, r.PassOver(0, 0, 100))
 	for key := range uint64(500) {
 		p := r.Pick(mix(key), 1, 99)
 		require.Equal(t, 1, p.At(0))
@@ -242,20 +242,20 @@ func TestFailingEngineIsPassedOverForItsLease(t *testing.T) {
 	require.Equal(t, 1, first(100), "a lease ends by itself: one request probes")
 	require.Equal(t, 0, first(100+probeInterval-1))
 	require.Equal(t, 1, first(100+probeInterval))
-	r.targets[0].Flight.Recovered()
+	r.targets[0].Flight.Recovered(100)
 	require.InDelta(t, 250, first(100+probeInterval), 60, "an answer ends the probing")
 }
 
 func TestNeverMoreThanHalfOfTheCapacityIsPassedOver(t *testing.T) {
 	r := newTestRow(0.5, 0.2, 0.2, 0.2, 0.2, 0.2)
-	require.True(t, r.PassOver(0, 100))
-	require.True(t, r.PassOver(1, 100))
-	require.False(t, r.PassOver(2, 100))
-	r.targets[0].Flight.Recovered()
-	require.True(t, r.PassOver(2, 100), "when one recovers there is room again")
+	require.True(t, r.PassOver(0, 0, 100))
+	require.True(t, r.PassOver(1, 0, 100))
+	require.False(t, r.PassOver(2, 0, 100))
+	r.targets[0].Flight.Recovered(100)
+	require.True(t, r.PassOver(2, 0, 100), "when one recovers there is room again")
 
 	one := newTestRow(0.5, 1)
-	require.False(t, one.PassOver(0, 100), "the only engine is never passed over")
+	require.False(t, one.PassOver(0, 0, 100), "the only engine is never passed over")
 }
 
 func TestEnginesOfNoWeightAreFallbacksNearestFirst(t *testing.T) {
@@ -273,7 +273,7 @@ func TestEnginesOfNoWeightAreFallbacksNearestFirst(t *testing.T) {
 
 func TestChargeReleasesExactlyOnce(t *testing.T) {
 	f := NewFlights().Get("m", "e")
-	c := f.Charge(7)
+	c := f.Charge(7, 0)
 	require.Equal(t, int64(1), f.Requests())
 	c.Release()
 	c.Release()
@@ -285,7 +285,7 @@ func TestChargeReleasesExactlyOnce(t *testing.T) {
 func TestTrimKeepsWhatIsInFlight(t *testing.T) {
 	flights := NewFlights()
 	busy := flights.Get("m", "busy")
-	busy.Charge(1)
+	busy.Charge(1, 0)
 	flights.Get("m", "idle")
 	flights.Get("other", "idle")
 	flights.Trim(func(string, string) bool { return false })
