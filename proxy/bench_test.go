@@ -149,6 +149,7 @@ func (p *bufferPool) Put(b []byte) { p.Pool.Put(&b) }
 type child struct {
 	b    *testing.B
 	addr string
+	pid  int
 	in   io.WriteCloser
 	out  *bufio.Scanner
 }
@@ -163,7 +164,7 @@ func startChild(b *testing.B, kind string, engines []string) *child {
 	out, err := cmd.StdoutPipe()
 	require.NoError(b, err)
 	require.NoError(b, cmd.Start())
-	c := &child{b: b, in: in, out: bufio.NewScanner(out)}
+	c := &child{b: b, pid: cmd.Process.Pid, in: in, out: bufio.NewScanner(out)}
 	b.Cleanup(func() {
 		_ = in.Close()
 		_ = cmd.Wait()
