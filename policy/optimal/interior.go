@@ -50,7 +50,7 @@ type interior struct {
 	tolerance  float64 // of products and dual residual, relative to the objective
 	iterations int
 	now        progress
-	warm       warmStart
+	kept       warmStart
 	worth      float64 // step length from where on a corrector costs more time than it saves
 	careful    bool    // aim low: a solve that aimed high got nowhere
 	component  int
@@ -58,6 +58,15 @@ type interior struct {
 	trace      func(Iteration) // nil: none
 	expired    func() bool     // nil: never
 }
+
+// origin is where a solve begins.
+type origin int
+
+const (
+	cold origin = iota // at start
+	warm               // at startWarm
+	here               // where the last solve ended
+)
 
 // progress is what one look at an iterate tells.
 type progress struct {
@@ -137,11 +146,12 @@ func (s *interior) setWorth() {
 // run iterates to the optimum: Mehrotra's predictor-corrector (1992) with
 // Gondzio's centrality correctors (1996). An iterate that is merely close is no
 // error: the certificate judges it.
-func (s *interior) run(warm bool, limit int) error {
-	if warm {
-		s.startWarm()
-	} else {
+func (s *interior) run(from origin, limit int) error {
+	switch from {
+	case cold:
 		s.start()
+	case warm:
+		s.startWarm()
 	}
 	s.invert()
 	worst := near / s.tolerance
@@ -175,7 +185,7 @@ func (s *interior) run(warm bool, limit int) error {
 		if s.expired != nil && s.expired() {
 			return errExpired
 		}
-		s.warm.offer(s)
+		s.kept.offer(s)
 		s.assemble()
 		s.matrix.factor()
 		s.step()

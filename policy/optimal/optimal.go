@@ -162,6 +162,16 @@ func (p *Policy) Plan(view *fleet.View, last *fleet.Plan) (*fleet.Plan, error) {
 	var failed error
 	for level := neat; level <= raw; level++ {
 		p.snapper.snap(level)
+		if p.snapper.crowded() && p.tick.tolerance > tight {
+			p.tick.tolerance = tight
+			for _, s := range p.solvers {
+				s.tighten()
+			}
+			if err := p.collect(); err != nil {
+				return nil, fmt.Errorf("optimal: %w", err)
+			}
+			p.snapper.snap(level)
+		}
 		p.snapper.write(plan)
 		p.tell(Written)
 		cert, err := p.judge.Measure(view, last, plan, p.problem)
@@ -243,9 +253,14 @@ func (p *Policy) setComponents() {
 	t.groupMean, t.groupFlow = resize(t.groupMean, groups), resize(t.groupFlow, groups)
 }
 
-// solve answers every component with demand, and collects the answers in order.
+// solve answers every component with demand.
 func (p *Policy) solve() error {
 	p.run(len(p.solvers), p.job)
+	return p.collect()
+}
+
+// collect adds up the components' answers.
+func (p *Policy) collect() error {
 	r := &p.result
 	r.reset(&p.tick)
 	p.snapper.result = r

@@ -72,6 +72,16 @@ func (s *snapper) snap(level neatness) {
 	s.trim()
 }
 
+// crowded says whether caps left no room to make some model's flows neat.
+func (s *snapper) crowded() bool {
+	for _, l := range s.level {
+		if l == raw {
+			return true
+		}
+	}
+	return false
+}
+
 // snapModel snaps a model's rows and spreads them over its engines.
 func (s *snapper) snapModel(m int32) {
 	tab := s.t
@@ -136,7 +146,7 @@ func (s *snapper) candidate(at int, c, m int32, cells, w []float64) bool {
 		}
 	}
 	missing := 1 - kept - free
-	if s.level[m] == priced && dropped > 0 && s.refuse(at, dropped) {
+	if s.level[m] == priced && dropped > 0 && s.refuse(at, m, dropped) {
 		// Where all caps bind there is no room to move even a trace to.
 		copy(w, cells)
 		for j := range w {
@@ -206,12 +216,22 @@ func (s *snapper) add(from int32, cells, w, before []float64, amount float64) {
 	}
 }
 
-// refuse refuses a trace in a row that refuses some of its requests anyway.
-func (s *snapper) refuse(at int, fraction float64) bool {
-	const trace = 5e-6 // of the row's demand
+// refuse refuses a trace in a row that refuses some of its requests anyway. What
+// is no trace to a small row may be one to its model.
+func (s *snapper) refuse(at int, m int32, fraction float64) bool {
+	const ofRow, ofModel = 5e-6, 2e-6
 	rate, let := s.t.Rate[at], s.t.Admit(at, &s.shed[at])
-	if let >= rate || fraction*let > trace*rate {
+	if let >= rate {
 		return false
+	}
+	if fraction*let > ofRow*rate {
+		flow := 0.0
+		for _, y := range s.flow[s.t.ServingStart(m):][:len(s.t.Serving(m))] {
+			flow += y
+		}
+		if fraction*let > ofModel*flow {
+			return false
+		}
 	}
 	s.shed[at] = table.ShedLowest(&s.t.Demand[at], rate-(1-fraction)*let)
 	return true

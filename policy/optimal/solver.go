@@ -56,14 +56,14 @@ func (s *solver) optimize(t *tick) error {
 	i := &s.inner
 	i.reset(&s.build.network)
 	i.tolerance, i.trace, i.expired = t.tolerance, t.trace, t.expired
-	i.warm.wanted = t.warm
+	i.kept.wanted = t.warm
 	i.careful = false
 	var err error
-	if i.warm.fits(i, s.build.signature) {
+	if i.kept.fits(i, s.build.signature) {
 		i.isWarm = true
-		i.warm.taken = false
+		i.kept.taken = false
 		i.worth = patient // few iterations are left, so that each counts
-		err = i.run(true, warmIterations)
+		err = i.run(warm, warmIterations)
 		if err == nil || errors.Is(err, errExpired) {
 			return err
 		}
@@ -72,8 +72,8 @@ func (s *solver) optimize(t *tick) error {
 	for _, careful := range []bool{false, true} {
 		i.careful = careful
 		i.setWorth()
-		i.warm.taken, i.warm.signature = false, s.build.signature
-		if err = i.run(false, maxIterations); err == nil || errors.Is(err, errExpired) {
+		i.kept.taken, i.kept.signature = false, s.build.signature
+		if err = i.run(cold, maxIterations); err == nil || errors.Is(err, errExpired) {
 			break
 		}
 	}
@@ -81,6 +81,17 @@ func (s *solver) optimize(t *tick) error {
 		return nil // the certificate judges what there is
 	}
 	return err
+}
+
+// tighten goes on where the last solve ended, for full caps leave no room to clean
+// up in. What comes of it is no worse.
+func (s *solver) tighten() {
+	if s.solved && !s.stays && s.inner.tolerance > tight {
+		s.inner.tolerance = tight
+		if err := s.inner.run(here, maxIterations); errors.Is(err, errExpired) {
+			s.err = err
+		}
+	}
 }
 
 // refuses says whether the answer sheds more than rounding.

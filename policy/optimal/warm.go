@@ -56,7 +56,7 @@ func (w *warmStart) fits(s *interior, signature uint64) bool {
 // startWarm begins at the kept iterate, each row's flows in proportion to its
 // demand.
 func (s *interior) startWarm() {
-	w := &s.warm
+	w := &s.kept
 	s.setRoom()
 	copy(s.primal, w.primal)
 	copy(s.dual, w.dual)
