@@ -14,6 +14,9 @@ const MaxOrder = 4
 // least loaded of those seen is taken.
 const maxProbes = 32
 
+// maxFailing is how many failing engines the search for a next one steps over.
+const maxFailing = 12
+
 // Router picks by one snapshot. It is immutable and safe for concurrent use;
 // the data plane swaps one for the next.
 type Router struct {
@@ -222,19 +225,29 @@ func (r *Row) Next(p *Pick) (target int, ok bool) {
 		return 0, false
 	}
 	failing := int32(-1)
-	for range min(len(r.targets), maxProbes) {
-		i, ok := r.probe(p, p.order[:p.n])
+	var seen [MaxOrder + maxFailing]int32
+	for n := copy(seen[:], p.order[:p.n]); n < len(seen); n++ {
+		i, ok := r.probe(p, seen[:n])
 		if !ok {
 			break
 		}
 		if !r.targets[i].Flight.PassedOver() {
 			return p.add(i), true
 		}
-		failing = i
+		if failing < 0 {
+			failing = i
+		}
+		seen[n] = i
 	}
 	for _, i := range r.fallbacks {
 		if !p.has(i) && !r.targets[i].Flight.PassedOver() {
 			return p.add(i), true
+		}
+	}
+	// Probing may miss an engine of little weight.
+	for i := range r.targets {
+		if !p.has(int32(i)) && !r.targets[i].Flight.PassedOver() {
+			return p.add(int32(i)), true
 		}
 	}
 	if failing >= 0 {
