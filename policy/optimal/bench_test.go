@@ -15,12 +15,12 @@ import (
 	"github.com/wardrop-lb/wardrop/policy/optimal"
 )
 
-// sized is a fleet of the usual proportions: 20 models on 10,000 engines in 24
-// regions, or a tenth of it, at 95 % of its caps.
+// sized is a fleet of 20 models at 95 % of its caps: 10,000 engines in 24 regions
+// and 100 clusters, or 2,000 in 16 and 50.
 func sized(engines int, multi float64) *fleet.View {
 	s := shape{clusters: 100, engines: engines, models: 20, regions: 24, seed: 1, util: 0.95, kappa: 0.95, multi: multi}
 	if engines <= 2000 {
-		s.clusters, s.models, s.regions = 50, 10, 12
+		s.clusters, s.regions = 50, 16
 	}
 	return s.view()
 }

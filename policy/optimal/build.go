@@ -21,6 +21,7 @@ type builder struct {
 
 	sorted []int32 // the component's engines, those alike side by side
 	traits []trait // by engine of the component: what sorted rests on
+	twin   []bool  // by place in sorted: alike to the one before, but for last flows
 	active []bool  // by model of the component: some of it is asked for
 	moves  []bool  // by model of the component: some row of it pays churn
 
@@ -30,6 +31,7 @@ type builder struct {
 // trait is what tells engines apart, but for place, models and last flows.
 type trait struct {
 	profile               fleet.Profile
+	cap                   float64
 	offset, penalty, ramp float64
 }
 
@@ -58,7 +60,7 @@ func (b *builder) sortEngines() {
 	b.traits = slices.Grow(b.traits[:0], len(b.c.engines))[:len(b.c.engines)]
 	for i, e := range b.c.engines {
 		engine := b.t.Engines[e]
-		now := trait{engine.Profile, engine.Offset, engine.Penalty, engine.Ramp}
+		now := trait{engine.Profile, b.t.Cap[e], engine.Offset, engine.Penalty, engine.Ramp}
 		same = same && b.traits[i] == now
 		b.traits[i] = now
 	}
@@ -67,6 +69,10 @@ func (b *builder) sortEngines() {
 	}
 	b.sorted = append(b.sorted[:0], b.c.engines...)
 	slices.SortStableFunc(b.sorted, b.compare)
+	b.twin = append(b.twin[:0], false)
+	for i := 1; i < len(b.sorted); i++ {
+		b.twin = append(b.twin, b.compare(b.sorted[i-1], b.sorted[i]) == 0)
+	}
 }
 
 func (b *builder) compare(x, y int32) int {
@@ -84,17 +90,16 @@ func (b *builder) compare(x, y int32) int {
 	)
 }
 
-// alike says whether two neighbours in sorted are one class.
+// alike says whether two engines, neighbours in sorted but for their like, had the
+// same last flows.
 func (b *builder) alike(x, y int32) bool {
-	if b.compare(x, y) != 0 {
-		return false
+	if b.past == nil {
+		return true
 	}
-	if b.past != nil {
-		at := b.t.ServesAt(y)
-		for i, p := range b.t.ServesAt(x) {
-			if b.past.hold[p] != b.past.hold[at[i]] {
-				return false
-			}
+	at := b.t.ServesAt(y)
+	for i, p := range b.t.ServesAt(x) {
+		if b.past.hold[p] != b.past.hold[at[i]] {
+			return false
 		}
 	}
 	return true
@@ -129,7 +134,7 @@ func (b *builder) addClasses() {
 	n.curve, n.count, n.limit = n.curve[:0], n.count[:0], n.limit[:0]
 	for from := 0; from < len(b.sorted); {
 		to := from + 1
-		for to < len(b.sorted) && b.alike(b.sorted[from], b.sorted[to]) {
+		for to < len(b.sorted) && b.twin[to] && b.alike(b.sorted[from], b.sorted[to]) {
 			to++
 		}
 		b.addClass(b.sorted[from], float64(to-from))

@@ -85,8 +85,9 @@ const (
 	near          = 1e-5  // relative products from where iterates are remembered
 	stepBack      = 0.995 // fraction of the way to the boundary
 	correctors    = 2
-	hasty         = 0.5  // step length from where on correctors do not save time
-	patient       = 0.95 // the same where iterations are dear
+	centring      = 1   // first iterations of a warm start that only take the residuals out
+	hasty         = 0.5 // step length from where on correctors do not save time
+	patient       = 0.8 // the same where iterations are dear
 )
 
 var (
@@ -240,9 +241,14 @@ func (s *interior) recall() {
 
 // step moves the iterate.
 func (s *interior) step() {
-	// Predictor: straight at the optimum, to see how far that goes.
-	s.direction(1, s.pull)
-	target, second := s.predict()
+	target, second := s.now.products/float64(s.pairs), 0.0
+	if s.isWarm && s.iterations < centring {
+		clear(s.dPrimal)
+	} else {
+		// Predictor: straight at the optimum, to see how far that goes.
+		s.direction(1, s.pull)
+		target, second = s.predict()
+	}
 	// Corrector: the predictor's second order, and the way back to the centre.
 	s.aim(target, second)
 	s.gather(1)

@@ -16,7 +16,7 @@ type warmStart struct {
 }
 
 const (
-	warmProducts   = 3e-4 // relative, from where an iterate is kept
+	warmProducts   = 1e-4 // relative, from where an iterate is kept
 	warmPrimal     = 1e-3
 	warmDrift      = 0.1 // most that demand may have moved
 	warmIterations = 15  // most before a cold start is tried
