@@ -34,6 +34,7 @@ var floors = map[string][]string{
 	"policy/certify":        {"fleet", "latency", "policy"},
 	"policy/optimal":        {"fleet", "latency", "policy", "policy/certify", "policy/internal/table"},
 	"policy/static":         {"fleet", "policy", "policy/internal/table"},
+	"policy/proportional":   {"fleet", "policy", "policy/internal/table"},
 	"explain":               {"fleet"},
 	"testengine":            {"enginemodel", "fleet"},
 	"signals":               {"api/wardropv1"},
@@ -42,7 +43,7 @@ var floors = map[string][]string{
 	"loadgen":               {},
 	"examples":              {},
 	"proxy":                 {"api/wardropv1", "config", "fleet", "protect", "route", "signals", "weights"},
-	"control":               {"api/wardropv1", "config", "fleet", "latency", "policy", "policy/optimal", "policy/static", "signals", "store", "weights"},
+	"control":               {"api/wardropv1", "config", "fleet", "latency", "policy", "policy/optimal", "policy/proportional", "policy/static", "signals", "store", "weights"},
 	"admin":                 {"control", "explain", "proxy"},
 	"integration":           {},
 	"cmd/wardrop": {"admin", "config", "control", "enginemodel", "examples", "explain", "fleet", "loadgen", "proxy",
@@ -53,7 +54,7 @@ var floors = map[string][]string{
 // pure lists the rooms below the line: no I/O, no clock, no goroutine, no global
 // randomness.
 var pure = []string{"fleet", "api", "route", "protect", "latency", "enginemodel", "explain",
-	"policy", "policy/internal/table", "policy/optimal", "policy/certify", "policy/static"}
+	"policy", "policy/internal/table", "policy/optimal", "policy/certify", "policy/proportional", "policy/static"}
 
 type pkg struct {
 	ImportPath string

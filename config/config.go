@@ -51,12 +51,21 @@ type Control struct {
 
 // Policy configures how plans are made.
 type Policy struct {
-	// Name is "optimal" or "static". Default optimal.
+	// Name is "optimal", "static" or "proportional". Default optimal.
 	Name string `yaml:"name"`
 	// Tick is the time between two plans. Default 2s.
 	Tick Duration `yaml:"tick"`
 	// Churn is the price of moving a request to another engine. Default 40ms.
 	Churn Duration `yaml:"churn"`
+	// Gain is the proportional policy's: by which part of a score's relative error a
+	// weight is nudged each tick, 0 to 10. Default 0.1.
+	Gain float64 `yaml:"gain"`
+	// Smoothing is the proportional policy's: the weight of a score's past, 0 up to
+	// but not 1. Default 0.
+	Smoothing float64 `yaml:"smoothing"`
+	// Delay is the proportional policy's: ticks by which scores come late, 0 to 100.
+	// Default 0.
+	Delay int `yaml:"delay"`
 	// Shed is what refusing a request costs beyond the dearest admitted one, per
 	// priority; it orders who is shed when demand exceeds capacity.
 	Shed ShedValues `yaml:"shed"`
@@ -312,6 +321,7 @@ func (c *Config) setDefaults() {
 	set(&c.Control.Data, "wardrop-data/control")
 	set(&c.Control.GoodFor, Duration(30*time.Second))
 	set(&c.Policy.Name, "optimal")
+	set(&c.Policy.Gain, 0.1)
 	set(&c.Policy.Tick, Duration(2*time.Second))
 	set(&c.Policy.Churn, Duration(40*time.Millisecond))
 	set(&c.Policy.Shed.Critical, Duration(200*time.Second))

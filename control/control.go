@@ -15,6 +15,7 @@ import (
 	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/policy"
 	"github.com/wardrop-lb/wardrop/policy/optimal"
+	"github.com/wardrop-lb/wardrop/policy/proportional"
 	"github.com/wardrop-lb/wardrop/policy/static"
 	"github.com/wardrop-lb/wardrop/signals"
 	"github.com/wardrop-lb/wardrop/store"
@@ -200,8 +201,11 @@ func (l *leader) plan(view *fleet.View) (*fleet.Plan, string) {
 }
 
 func newPolicy(c config.Policy) policy.Policy {
-	if c.Name == static.Name {
+	switch c.Name {
+	case static.Name:
 		return static.New()
+	case proportional.Name:
+		return proportional.New(proportional.Options{Gain: c.Gain, Smoothing: c.Smoothing, Delay: c.Delay})
 	}
 	problem := Problem(c)
 	return optimal.New(optimal.Options{Problem: &problem})

@@ -155,7 +155,8 @@ func engines(c *config.Config, configured []fleet.Engine, planes []planeReport, 
 		}
 	}
 	away := map[string]bool{}
-	for name, r := range readings(planes, now) {
+	newest := readings(planes, now)
+	for name, r := range newest {
 		away[name] = !r.Reachable && r.Failures >= deadAfter
 	}
 	for _, e := range c.Engines {
@@ -171,11 +172,19 @@ func engines(c *config.Config, configured []fleet.Engine, planes []planeReport, 
 	for _, e := range configured {
 		needed := slices.ContainsFunc(e.Models, func(m string) bool { return !alive[m] })
 		if !away[e.Name] || needed {
-			e.Penalty = penalties[e.Name]
+			e.Penalty, e.Busy = penalties[e.Name], busy(newest[e.Name], e.Profile.Batch)
 			out = append(out, e)
 		}
 	}
 	return out
+}
+
+// busy is the requests in an engine over those that fit, -1 when no signal says.
+func busy(r *pb.Reading, batch float64) float64 {
+	if r == nil || r.Running == nil || !plausible(r.GetRunning()+r.GetWaiting()) {
+		return -1
+	}
+	return (r.GetRunning() + r.GetWaiting()) / batch
 }
 
 // readings gives the newest reading of each engine that is within its lease. The

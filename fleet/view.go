@@ -68,6 +68,9 @@ type Engine struct {
 	Offset  float64 // seconds of network time beyond the region's distance
 	Penalty float64
 	Weight  float64
+	// Busy is the requests in the engine over those that fit at once, as its signals
+	// last said; negative when unknown. Only the proportional policy looks at it.
+	Busy float64
 	// Ramp limits the load of an engine that is still cold (no KV cache, no
 	// compiled graphs) to this fraction of its capacity, in (0, 1]; 0 is no limit.
 	// It is waived where keeping it would refuse requests.
