@@ -4,7 +4,8 @@ import "github.com/wardrop-lb/wardrop/fleet"
 
 // Policy turns a view and the last plan into a plan. An implementation may keep
 // buffers between calls, so one value must not be used by two goroutines at
-// once; the result depends on the arguments alone.
+// once; the result depends on the arguments alone, unless an implementation is
+// told to trade that for speed.
 type Policy interface {
 	// Name is what configuration, metrics and plans call the policy.
 	Name() string

@@ -23,7 +23,7 @@ type Options struct {
 	// here. The plan does not depend on it.
 	Run func(n int, job func(i int))
 	// Warm lets a solve begin where the last call's left off, if the engines are
-	// the same and demand has moved by less than a tenth. That is faster, and the
+	// the same and demand has moved by less than a twentieth. That is faster, and the
 	// plan then depends on the calls before, as far as the certificate permits.
 	Warm bool
 	// Expired is asked before every iteration; once it says true, Plan gives up

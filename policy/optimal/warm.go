@@ -18,8 +18,8 @@ type warmStart struct {
 const (
 	warmProducts   = 1e-4 // relative, from where an iterate is kept
 	warmPrimal     = 1e-3
-	warmDrift      = 0.1 // most that demand may have moved
-	warmIterations = 15  // most before a cold start is tried
+	warmDrift      = 0.05 // most that demand may have moved; beyond, a cold start is as quick
+	warmIterations = 15   // most before a cold start is tried
 )
 
 // offer keeps the solver's iterate when it is the first that is near enough.
