@@ -305,3 +305,9 @@ func TestField_88_ARestartedEngineIsNew(t *testing.T) {
 	require.Equal(t, "e0", resp.Header.Get("X-Wardrop-Engine"), "its keys are its own again")
 	require.Zero(t, row.targets[0].engine.outlier.Observe(protect.Failure, time.Now().UnixNano()), "the answer ended the row of failures")
 }
+
+// discard reads a response to its end and drops it.
+func (h *harness) discard(resp *http.Response) {
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+}
