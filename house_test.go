@@ -41,19 +41,21 @@ var floors = map[string][]string{
 	"weights":               {"api", "api/wardropv1", "fleet"},
 	"store":                 {},
 	"loadgen":               {},
+	"fleetgen":              {"fleet", "latency"},
 	"examples":              {},
 	"proxy":                 {"api/wardropv1", "config", "fleet", "protect", "route", "signals", "weights"},
 	"control":               {"api/wardropv1", "config", "fleet", "latency", "policy", "policy/optimal", "policy/proportional", "policy/static", "signals", "store", "weights"},
 	"admin":                 {"control", "explain", "proxy"},
 	"integration":           {},
-	"cmd/wardrop": {"admin", "config", "control", "enginemodel", "examples", "explain", "fleet", "loadgen", "proxy",
+	"cmd/wardrop": {"admin", "config", "control", "enginemodel", "examples", "explain", "fleet", "fleetgen", "loadgen",
+		"policy/optimal", "proxy",
 		"store", "testengine"},
 	"": {},
 }
 
 // pure lists the rooms below the line: no I/O, no clock, no goroutine, no global
 // randomness.
-var pure = []string{"fleet", "api", "route", "protect", "latency", "enginemodel", "explain",
+var pure = []string{"fleet", "fleetgen", "api", "route", "protect", "latency", "enginemodel", "explain",
 	"policy", "policy/internal/table", "policy/optimal", "policy/certify", "policy/proportional", "policy/static"}
 
 type pkg struct {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -152,13 +154,22 @@ type leader struct {
 
 	policy   policy.Policy
 	policyOf config.Policy // what policy was made of
+	deadline time.Time     // when this tick's solve must have ended
 }
+
+// leastSolve is the least time that a solve may take: a hundred clusters with ten thousand engines take a fifth.
+const leastSolve = 300 * time.Millisecond
+
+// expired tells the optimizer to give up: half a tick is far more than it takes,
+// and a late plan is worth less than the last one.
+func (l *leader) expired() bool { return time.Now().After(l.deadline) }
 
 // tick plans once and publishes.
 func (l *leader) tick(now time.Time) {
 	cfg := l.config.Load()
+	l.deadline = time.Now().Add(max(time.Duration(cfg.Policy.Tick)/2, leastSolve))
 	if l.policy == nil || l.policyOf != cfg.Policy {
-		l.policy, l.policyOf = newPolicy(cfg.Policy), cfg.Policy
+		l.policy, l.policyOf = newPolicy(cfg.Policy, optimal.Options{Warm: true, Run: parallel, Expired: l.expired}), cfg.Policy
 	}
 	planes := l.reports.live(now)
 	view := buildView(cfg, planes, now)
@@ -200,7 +211,22 @@ func (l *leader) plan(view *fleet.View) (*fleet.Plan, string) {
 	return policy.Rescale(view, l.last), err.Error()
 }
 
-func newPolicy(c config.Policy) policy.Policy {
+// parallel runs jobs on all cores; plans do not depend on how many there are.
+func parallel(n int, job func(i int)) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(n, runtime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			for i := next.Add(1); i <= int64(n); i = next.Add(1) {
+				job(int(i - 1))
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// newPolicy makes the configured policy; o is how the optimizer runs.
+func newPolicy(c config.Policy, o optimal.Options) policy.Policy {
 	switch c.Name {
 	case static.Name:
 		return static.New()
@@ -208,7 +234,8 @@ func newPolicy(c config.Policy) policy.Policy {
 		return proportional.New(proportional.Options{Gain: c.Gain, Smoothing: c.Smoothing, Delay: c.Delay})
 	}
 	problem := Problem(c)
-	return optimal.New(optimal.Options{Problem: &problem})
+	o.Problem = &problem
+	return optimal.New(o)
 }
 
 // Problem is what a configuration's optimal policy minimises.
@@ -222,9 +249,13 @@ func Problem(c config.Policy) policy.Problem {
 }
 
 // Solve makes one plan of a configuration's expected demand, offline, by its
-// policy.
-func Solve(c *config.Config) (*fleet.Plan, error) {
-	plan, err := newPolicy(c.Policy).Plan(c.View(), nil)
+// policy; trace as for the optimizer, nil for none.
+func Solve(c *config.Config, trace func(optimal.Iteration)) (*fleet.Plan, error) {
+	o := optimal.Options{Trace: trace}
+	if trace == nil { // else one after the other, so that the iterations can be read
+		o.Run = parallel
+	}
+	plan, err := newPolicy(c.Policy, o).Plan(c.View(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("solve: %w", err)
 	}

@@ -165,7 +165,7 @@ func TestDrainingEnginesLeaveTheView(t *testing.T) {
 // replicas of a cluster.
 func TestLimits(t *testing.T) {
 	c := parse(t, file)
-	plan, err := Solve(c)
+	plan, err := Solve(c, nil)
 	require.NoError(t, err)
 	one, two := cut(c, plan, nil), cut(c, plan, map[string]int{"a": 2})
 	limit := func(s []*fleet.Snapshot, cluster int, engine int32) float64 {
