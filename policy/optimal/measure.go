@@ -18,12 +18,12 @@ func (s *interior) measure() {
 	for i := range s.sideGroup {
 		at := s.sideBounds + i
 		s.slack[at-s.caps] = s.sideBound[i] - s.primal[s.sides+i] - s.primal[at]
-		s.now.primalRes = max(s.now.primalRes, -s.slack[at-s.caps]/s.sideBound[i])
+		s.now.primalRes = max(s.now.primalRes, math.Abs(s.slack[at-s.caps])/s.sideBound[i])
 	}
 	for i := range s.holdGroup {
 		at := s.holdBounds + i
 		s.slack[at-s.caps] = s.holdBound[i] - s.primal[s.holds+i] - s.primal[at]
-		s.now.primalRes = max(s.now.primalRes, -s.slack[at-s.caps]/s.holdBound[i])
+		s.now.primalRes = max(s.now.primalRes, math.Abs(s.slack[at-s.caps])/s.holdBound[i])
 	}
 	for r := range s.row {
 		s.measureRow(r)
@@ -100,7 +100,7 @@ func (s *interior) measureClass(k int) {
 	at := s.caps + k
 	slack := s.limit[k] - u - s.primal[at]
 	s.slack[k] = slack
-	s.now.primalRes = max(s.now.primalRes, -slack/s.limit[k])
+	s.now.primalRes = max(s.now.primalRes, math.Abs(slack)/s.limit[k])
 	q := s.dual[at]
 	stiff := q * s.perPrimal[at]
 	price := c.Slope + q

@@ -11,6 +11,7 @@ type warmStart struct {
 	primal, dual []float64
 	rows, groups []float64 // prices
 	demand       []float64 // by row
+	limit        []float64 // by class
 	bound        []float64 // by side, then by hold
 	taken        bool      // this solve's iterate is there
 }
@@ -36,19 +37,28 @@ func (w *warmStart) offer(s *interior) {
 	w.rows = append(w.rows[:0], s.rowPrice...)
 	w.groups = append(w.groups[:0], s.groupPrice...)
 	w.demand = append(w.demand[:0], s.demand...)
+	w.limit = append(w.limit[:0], s.limit...)
 	w.bound = append(append(w.bound[:0], s.sideBound...), s.holdBound...)
 }
 
-// fits says whether the kept iterate is one of the network's, and demand has
-// moved little since.
+// fits says whether the kept iterate is one of the network's, and demand and caps
+// have moved little since.
 func (w *warmStart) fits(s *interior, signature uint64) bool {
-	if !w.wanted || !w.taken || w.signature != signature || len(w.primal) != s.pairs || len(w.demand) != len(s.demand) {
+	if !w.wanted || !w.taken || w.signature != signature || len(w.primal) != s.pairs {
+		return false
+	}
+	return moderate(w.demand, s.demand) && moderate(w.limit, s.limit)
+}
+
+// moderate says whether figures have moved little, all together.
+func moderate(before, now []float64) bool {
+	if len(before) != len(now) {
 		return false
 	}
 	moved, all := 0.0, 0.0
-	for r, d := range s.demand {
-		moved += math.Abs(d - w.demand[r])
-		all += w.demand[r]
+	for i, x := range now {
+		moved += math.Abs(x - before[i])
+		all += before[i]
 	}
 	return moved <= warmDrift*all
 }

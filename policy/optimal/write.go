@@ -159,23 +159,36 @@ func (s *snapper) writeRow(plan *fleet.Plan, row *fleet.Row, at int, c, m int32)
 	if s.past != nil {
 		last = s.past.arcs[at]
 	}
+	sum := 0.0
 	if last == nil {
 		for j, e := range serving {
 			g := group[j] - from
 			w := more[g] * take[j]
+			sum += w
 			arcs[j] = fleet.Arc{Engine: e, Weight: w, Network: distance[g] + offset[j], Churn: gives[g] + hold[j]}
 			load[j] += let * w
 		}
-		return
+	} else {
+		last = last[:n]
+		for j, e := range serving {
+			g := group[j] - from
+			w := keep[g]*bear[j]*last[j].Weight + more[g]*take[j]
+			sum += w
+			arcs[j] = fleet.Arc{Engine: e, Weight: w, Network: distance[g] + offset[j], Churn: gives[g] + hold[j]}
+			load[j] += let * w
+		}
 	}
-	last = last[:n]
-	for j, e := range serving {
-		g := group[j] - from
-		w := keep[g]*bear[j]*last[j].Weight + more[g]*take[j]
-		arcs[j] = fleet.Arc{Engine: e, Weight: w, Network: distance[g] + offset[j], Churn: gives[g] + hold[j]}
-		load[j] += let * w
+	if s.state[at] == solved && math.Abs(sum-1) > rounding {
+		for j := range arcs {
+			load[j] += let * arcs[j].Weight * (1/sum - 1)
+			arcs[j].Weight /= sum
+		}
 	}
 }
+
+// rounding is what a row's weights may miss of 1 by, lest the errors of many ticks
+// add up.
+const rounding = 2e-13
 
 // cellTerms are what a row's arcs have in common by group: what they keep and
 // get, network seconds, and the row's part of the churn term.
