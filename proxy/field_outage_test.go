@@ -274,7 +274,7 @@ func (b *bubble) ask(body string, header ...string) bool {
 // times the load, in every way there is; then all return.
 func TestTotalOutageAmplifiesNothingAndEnds(t *testing.T) {
 	const (
-		normal  = 5 // requests/s
+		normal  = 5  // requests/s
 		outageS = 60 // seconds
 		lease   = 16 // seconds, the longest
 		ratio   = 0.2
