@@ -233,8 +233,10 @@ func newPolicy(c config.Policy, o optimal.Options) policy.Policy {
 	case proportional.Name:
 		return proportional.New(proportional.Options{Gain: c.Gain, Smoothing: c.Smoothing, Delay: c.Delay})
 	}
-	problem := Problem(c)
-	o.Problem = &problem
+	if o.Problem == nil {
+		problem := Problem(c)
+		o.Problem = &problem
+	}
 	return optimal.New(o)
 }
 
@@ -249,10 +251,9 @@ func Problem(c config.Policy) policy.Problem {
 }
 
 // Solve makes one plan of a configuration's expected demand, offline, by its
-// policy; trace as for the optimizer, nil for none.
-func Solve(c *config.Config, trace func(optimal.Iteration)) (*fleet.Plan, error) {
-	o := optimal.Options{Trace: trace}
-	if trace == nil { // else one after the other, so that the iterations can be read
+// policy; o is how the optimizer runs, its problem the configuration's if nil.
+func Solve(c *config.Config, o optimal.Options) (*fleet.Plan, error) {
+	if o.Trace == nil { // else one after the other, so that the iterations can be read
 		o.Run = parallel
 	}
 	plan, err := newPolicy(c.Policy, o).Plan(c.View(), nil)

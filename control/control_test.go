@@ -24,6 +24,7 @@ import (
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/policy"
+	"github.com/wardrop-lb/wardrop/policy/optimal"
 	"github.com/wardrop-lb/wardrop/store"
 	"github.com/wardrop-lb/wardrop/weights"
 )
@@ -165,7 +166,7 @@ func TestDrainingEnginesLeaveTheView(t *testing.T) {
 // replicas of a cluster.
 func TestLimits(t *testing.T) {
 	c := parse(t, file)
-	plan, err := Solve(c, nil)
+	plan, err := Solve(c, optimal.Options{})
 	require.NoError(t, err)
 	one, two := cut(c, plan, nil), cut(c, plan, map[string]int{"a": 2})
 	limit := func(s []*fleet.Snapshot, cluster int, engine int32) float64 {

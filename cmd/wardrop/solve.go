@@ -18,6 +18,7 @@ type solveCmd struct {
 	File     string `arg:"" optional:"" help:"View: a configuration file with a demand section." type:"path"`
 	JSON     bool   `help:"Print the whole plan as JSON: weights, terms in seconds, loads in requests/s."`
 	Generate string `help:"Write a random fleet to the standard output instead, like clusters=100,engines=10000,models=20,util=0.95,seed=1." placeholder:"SPEC"`
+	Exact    bool   `help:"Keep weights however small: the optimum itself, to compare with other solvers."`
 	Trace    bool   `help:"Print the solver's iterations to the standard error."`
 	Bench    int    `help:"Solve N times, cold, and print medians as JSON: solve_seconds, pass_seconds (pricing all arcs once), passes (their ratio), gap." placeholder:"N"`
 	Compare  string `help:"Compare the objective with the one in this JSON file, {\"objective\": X}; exit 1 beyond 1e-7." type:"path" placeholder:"FILE"`
@@ -53,14 +54,19 @@ func (c *solveCmd) Run(env *environment) error {
 	if c.Bench > 0 {
 		return benchSolve(env, cfg, c.Bench)
 	}
-	var trace func(optimal.Iteration)
+	var o optimal.Options
+	if c.Exact {
+		problem := control.Problem(cfg.Policy)
+		problem.Floor, problem.Keep = 0, 0
+		o.Problem = &problem
+	}
 	if c.Trace {
 		fmt.Fprintf(env.stderr, "component  iteration  objective         products   dual       primal\n")
-		trace = func(i optimal.Iteration) {
+		o.Trace = func(i optimal.Iteration) {
 			fmt.Fprintf(env.stderr, "%9d  %9d  %-16.10g  %-9.2e  %-9.2e  %-9.2e\n", i.Component, i.Number, i.Objective, i.Products, i.DualRes, i.PrimalRes)
 		}
 	}
-	plan, err := control.Solve(cfg, trace)
+	plan, err := control.Solve(cfg, o)
 	if err != nil {
 		return err
 	}
