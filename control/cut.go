@@ -18,7 +18,7 @@ const fallbacksPerRow = 8
 // replicas is the number of data planes of a cluster, between which the limits
 // of its work in flight are divided.
 func cut(c *config.Config, plan *fleet.Plan, replicas map[string]int) []*fleet.Snapshot {
-	table, index := engineTable(c)
+	table, index := engineTable(c, plan)
 	crowds := crowdsOf(c)
 	byCluster := map[string]*fleet.Snapshot{}
 	out := make([]*fleet.Snapshot, 0, len(c.Clusters))
@@ -111,12 +111,20 @@ func setLimits(plan *fleet.Plan, r *fleet.Row, row *fleet.SnapshotRow, table []f
 
 // engineTable lists the configured engines by name, each with the cluster that
 // reads its signals: the nearest.
-func engineTable(c *config.Config) ([]fleet.SnapshotEngine, map[string]int32) {
+func engineTable(c *config.Config, plan *fleet.Plan) ([]fleet.SnapshotEngine, map[string]int32) {
+	planned := make(map[string]float64, len(plan.Engines))
+	for _, e := range plan.Engines {
+		planned[e.Name] = e.Capacity
+	}
 	table := make([]fleet.SnapshotEngine, 0, len(c.Engines))
 	for _, e := range c.Engines {
+		capacity, ok := planned[e.Name]
+		if !ok { // it is away: what it would have
+			capacity = latency.New(e.Fleet().Profile).Capacity()
+		}
 		table = append(table, fleet.SnapshotEngine{
 			Name: e.Name, Region: e.Region, URL: e.URL, Kind: e.Kind, Protocol: e.Protocol,
-			Capacity: latency.New(e.Fleet().Profile).Capacity(), Collector: nearest(c, e.Region),
+			Capacity: capacity, Collector: nearest(c, e.Region),
 		})
 	}
 	slices.SortFunc(table, func(a, b fleet.SnapshotEngine) int { return cmp.Compare(a.Name, b.Name) })
