@@ -27,15 +27,6 @@ func TestField_28_EveryMarkEndsByItself(t *testing.T) {
 	}
 }
 
-// TestField_39_ClientErrorsWeighNothing: a 4xx reaches Observe as a success.
-func TestField_39_ClientErrorsWeighNothing(t *testing.T) {
-	var o Outlier
-	for range 1000 {
-		require.Zero(t, o.Observe(Success, 0))
-	}
-	require.Zero(t, o.Penalty(0))
-}
-
 // TestField_40_BackpressureIsNoStepToDeath: it neither passes the engine over nor
 // brings a failure nearer.
 func TestField_40_BackpressureIsNoStepToDeath(t *testing.T) {

@@ -266,3 +266,40 @@ func TestField_90_NoPriorityPushesIn(t *testing.T) {
 		g.release(1)
 	}
 }
+
+// TestRetriesKeepToTheRoom: a retry is no way past an engine's limit, and the
+// engine that failed is not asked again for want of another.
+func TestRetriesKeepToTheRoom(t *testing.T) {
+	g, f := &gate{}, &flaky{}
+	h := limited(t, config.Proxy{RetryBudget: 1}, 1, g.ServeHTTP, f.ServeHTTP)
+	held := h.start(chat)
+	for i := 0; ; i++ { // until one is held
+		var hits int
+		until(t, "it is held, or was answered", func() bool {
+			hits, _ = g.count()
+			select {
+			case <-held.done:
+				return true
+			default:
+				return hits > 0
+			}
+		})
+		if hits > 0 {
+			break
+		}
+		held = h.start(chat, "X-Session-Id", fmt.Sprint(i))
+	}
+	f.hits.Store(0)
+	for _, mode := range []string{"503", "reset"} {
+		f.mode.Store(mode)
+		for range 5 {
+			h.read(h.post(chat))
+		}
+	}
+	hits, _ := g.count()
+	require.Equal(t, 1, hits)
+	require.LessOrEqual(t, f.hits.Load(), int64(10), "never the same one twice")
+	g.release(1)
+	<-held.done
+	h.requireIdle()
+}

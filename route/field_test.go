@@ -66,7 +66,8 @@ func TestField_01_MissLooksAtLoad(t *testing.T) {
 		if owners(r)[mix(key)&r.table.mask] == 2 {
 			home++
 		}
-		require.NotEqual(t, 2, func() int { p := r.Pick(mix(key), 100, 0); return p.At(0) }())
+		p := r.Pick(mix(key), 100, 0)
+		require.NotEqual(t, 2, p.At(0))
 	}
 	require.Greater(t, home, 50, "the crowded engine is home to many of these keys")
 }
@@ -99,19 +100,20 @@ func TestField_05_AffinityUnderPressure(t *testing.T) {
 		_, c := take(t, r, hot, 100, 0)
 		defer c.Release()
 	}
-	kept, second := 0, map[int]int{}
+	kept := 0
 	for key := range uint64(keys) {
 		p := r.Pick(mix(key), 100, 0)
-		if p.At(0) == home[key] {
+		at := &r.targets[home[key]]
+		if float64(at.Flight.work.Load()) < r.allowance*at.Share*float64(r.flights.work.Load())+100 {
+			require.Equal(t, home[key], p.At(0), "an engine with room keeps all of its keys")
 			kept++
 			continue
 		}
 		require.Positive(t, p.Spilled)
-		second[p.At(0)]++
 		again := r.Pick(mix(key), 100, 0)
 		require.Equal(t, p.At(0), again.At(0), "what spills goes to one and the same next engine")
 	}
-	require.Greater(t, kept, keys/4, "the engines with room keep all of their keys")
+	require.Greater(t, kept, keys/3)
 }
 
 func TestField_07_CountersOutliveSnapshots(t *testing.T) {
