@@ -2,7 +2,9 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -281,8 +283,8 @@ func (c *Config) View() *fleet.View {
 	v := &fleet.View{}
 	for _, cl := range c.Clusters {
 		v.Clusters = append(v.Clusters, fleet.Cluster{Name: cl.Name, Region: cl.Region})
-		for region, d := range cl.Distances {
-			v.Distances = append(v.Distances, fleet.Distance{Cluster: cl.Name, Region: region, Seconds: d.Seconds()})
+		for _, region := range slices.Sorted(maps.Keys(cl.Distances)) {
+			v.Distances = append(v.Distances, fleet.Distance{Cluster: cl.Name, Region: region, Seconds: cl.Distances[region].Seconds()})
 		}
 	}
 	for _, e := range c.Engines {
