@@ -80,7 +80,7 @@ func New(o Options) (*DataPlane, error) {
 	p.metrics = newMetrics(p, o.Registry)
 	p.memory = newMemory(o.Proxy.RetryBudget, newTransports(o.Proxy, dial), p.metrics)
 	p.scraper = signals.NewScraper(context.Background(), signals.Options{
-		Interval: time.Duration(o.Signals.Interval), Timeout: time.Duration(o.Signals.Timeout),
+		Interval: time.Duration(o.Signals.Interval), Timeout: time.Duration(o.Signals.Timeout), Report: p.progressed,
 	})
 	p.subscriber = &weights.Subscriber{
 		Cluster: o.Cluster, Instance: p.instance, Conn: o.Control, Apply: p.apply, Log: p.log,

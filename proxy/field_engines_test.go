@@ -14,6 +14,7 @@ import (
 
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/signals"
 )
 
 func TestField_39_ClientErrorsOpenNoBreaker(t *testing.T) {
@@ -211,7 +212,7 @@ func TestStalledEngineIsFoundByProgress(t *testing.T) {
 	h := newHarnessWith(t, config.Proxy{RetryBudget: 0.2, StallAfter: config.Duration(10 * time.Second)}, g.ServeHTTP, answers("other"))
 	var stuck []*call
 	for i := 0; len(stuck) < 3; i++ {
-		c := h.start(chat, "X-Session-Id", fmt.Sprint("s", i))
+		c := h.start(stream, "X-Session-Id", fmt.Sprint("s", i))
 		until(t, "it is held, or was answered", func() bool {
 			n, _ := g.count()
 			select {
@@ -245,13 +246,60 @@ func TestStalledEngineIsFoundByProgress(t *testing.T) {
 	require.False(t, h.plane.table.Load().rows["m"].Targets()[1].Flight.PassedOver(), "an idle engine owes no sign of life")
 }
 
+const stream = `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`
+
+// TestLongAnswerIsNoStall: an answer that comes whole is silent until it is whole.
+// Only an engine whose own counters stand still meanwhile is a black hole.
+func TestLongAnswerIsNoStall(t *testing.T) {
+	g := &gate{}
+	h := newHarnessWith(t, config.Proxy{RetryBudget: 0.2, StallAfter: config.Duration(10 * time.Second)}, g.ServeHTTP, answers("other"))
+	var c *call
+	for i := 0; ; i++ {
+		c = h.start(chat, "X-Session-Id", fmt.Sprint("s", i))
+		until(t, "it is held, or was answered", func() bool {
+			n, _ := g.count()
+			select {
+			case <-c.done:
+				return true
+			default:
+				return n > 0
+			}
+		})
+		if n, _ := g.count(); n > 0 {
+			break
+		}
+	}
+	passed := h.plane.table.Load().rows["m"].Targets()[0].Flight.PassedOver
+	read := func(at time.Time, progress float64) {
+		h.plane.progressed(signals.State{Engine: "e0", Signal: &signals.Signal{Time: at, Values: signals.Values{Progress: signals.Some(progress)}}})
+	}
+	now := time.Now()
+	h.plane.sweep(now.Add(time.Hour))
+	require.False(t, passed(), "nobody knows better")
+	for second := range 100 {
+		at := now.Add(time.Hour + time.Duration(second)*time.Second)
+		read(at, float64(second))
+		h.plane.sweep(at)
+	}
+	require.False(t, passed(), "it works")
+	for second := range 20 {
+		at := now.Add(2*time.Hour + time.Duration(second)*time.Second)
+		read(at, 100)
+		h.plane.sweep(at)
+	}
+	require.True(t, passed(), "it stands still")
+	<-c.done
+	require.NoError(t, c.err)
+	require.Equal(t, "other", c.body)
+}
+
 // TestStalledEngineIsFoundThoughClientsGiveUp: none waits as long as it takes to
 // be sure, but together they have.
 func TestStalledEngineIsFoundThoughClientsGiveUp(t *testing.T) {
 	var p pulse
 	at := int64(time.Hour)
 	wait := func(seconds int64) {
-		a := &attempt{sent: time.Unix(0, at)}
+		a := &attempt{sent: time.Unix(0, at), stream: true}
 		p.wait(a)
 		at += seconds * int64(time.Second)
 		p.leave(a, at)
@@ -262,7 +310,7 @@ func TestStalledEngineIsFoundThoughClientsGiveUp(t *testing.T) {
 	}
 	require.Equal(t, 12*time.Second, time.Duration(p.owed.Load()), "the time in which somebody waited, no other")
 	p.beat(at)
-	a := &attempt{sent: time.Unix(0, at)}
+	a := &attempt{sent: time.Unix(0, at), stream: true}
 	p.wait(a)
 	p.beat(at + 1)
 	p.leave(a, at+2)
@@ -270,7 +318,7 @@ func TestStalledEngineIsFoundThoughClientsGiveUp(t *testing.T) {
 
 	g := &gate{}
 	h := newHarnessWith(t, config.Proxy{StallAfter: config.Duration(10 * time.Second)}, g.ServeHTTP)
-	h.start(chat)
+	h.start(stream)
 	until(t, "it arrived", func() bool { n, _ := g.count(); return n == 1 })
 	h.plane.sweep(time.Now())
 	require.Zero(t, h.plane.memory.engine("e0").outlier.Penalty(time.Now().UnixNano()))

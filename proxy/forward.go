@@ -96,6 +96,7 @@ func (p *DataPlane) mayRetry(q *request, a *attempt, retries *int) bool {
 // attempt is one try at one engine.
 type attempt struct {
 	target  int
+	stream  bool
 	place   int // among those that wait for the engine
 	sent    time.Time
 	waited  time.Duration // to the first byte, or to the failure
@@ -112,7 +113,7 @@ type attempt struct {
 // attempt sends the request to one engine and waits for the first byte of the
 // answer's body. The engine was charged and is until end.
 func (p *DataPlane) attempt(ctx context.Context, q *request, target int, charge route.Charge) *attempt {
-	a := &attempt{target: target, sent: time.Now(), charge: charge}
+	a := &attempt{target: target, sent: time.Now(), charge: charge, stream: q.fields.Stream}
 	t := &q.row.targets[target]
 	t.seen.attempts.add()
 	ctx, a.cancel = context.WithCancelCause(ctx)
@@ -243,7 +244,9 @@ func (p *DataPlane) finish(q *request, a *attempt) {
 	target.Flight.Recovered(a.sent.UnixNano())
 	t.seen.firstByte.observe(a.waited)
 	p.metrics.firstByte.WithLabelValues(t.seen.model).Observe(a.sent.Add(a.waited).Sub(q.arrived).Seconds())
-	t.engine.outlier.ObserveFirstByte(a.waited.Seconds(), target.Predicted, time.Now().UnixNano())
+	// The prediction is for a usual request; a larger one may take as much longer.
+	size := max(1, float64(q.work)/max(q.row.model.usual.load(), 1))
+	t.engine.outlier.ObserveFirstByte(a.waited.Seconds(), size*target.Predicted, time.Now().UnixNano())
 	if q.endpoint.stores {
 		if id := responseID(a.first); id != "" {
 			p.stored.put(id, t.seen.model, t.seen.engine)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/wardrop-lb/wardrop/protect"
+	"github.com/wardrop-lb/wardrop/signals"
 )
 
 // errStalled ends the waiting for an engine that accepts and never answers.
@@ -18,66 +19,128 @@ const (
 	// stallFactor is how many times the predicted time of a usual request an
 	// engine may be silent beyond stall_after.
 	stallFactor = 5
+	// watchedFor is how long a reading of an engine's counters counts, in
+	// nanoseconds.
+	watchedFor = 5e9
 )
 
+// waiters are attempts that end when their engine stalls. The zero value is ready.
+type waiters struct{ list []*attempt } // each knows its place here
+
+func (w *waiters) add(a *attempt) {
+	a.place = len(w.list)
+	w.list = append(w.list, a)
+}
+
+func (w *waiters) remove(a *attempt) {
+	n := len(w.list) - 1
+	last := w.list[n]
+	w.list[a.place], last.place = last, a.place
+	w.list[n] = nil
+	w.list = w.list[:n]
+}
+
+func (w *waiters) end() {
+	for _, a := range w.list {
+		a.cancel(errStalled)
+	}
+}
+
 // pulse tells whether an engine makes progress, and who waits for its first
-// byte. Any byte of any answer counts. Safe for concurrent use.
+// byte. Any byte of any answer counts, and so does what the engine's own counters
+// say. Safe for concurrent use.
 type pulse struct {
 	last atomic.Int64 // nanoseconds of the last sign of life
-	// owed is how long the engine was silent, in nanoseconds, while requests waited
+	// owed is how long the engine was silent, in nanoseconds, while streams waited
 	// that then gave up. Without it an engine whose clients are less patient than we
 	// are would never be found.
 	owed atomic.Int64
+	// watched is when the engine's counters were last read, in nanoseconds.
+	watched  atomic.Int64
+	progress atomicFloat // the counter that grows with any work
 
 	mu      sync.Mutex
-	waiting []*attempt // each knows its place here
-	since   int64      // when the first of those that wait began to
+	streams waiters // for a first token: silence means something
+	whole   waiters // for a whole answer, which may take long
+	since   int64   // when the first of the streams that wait began to
 }
 
 func (p *pulse) beat(now int64) { p.last.Store(now) }
 
+// count takes a reading of the engine's counter of progress.
+func (p *pulse) count(progress float64, now int64) {
+	if p.watched.Swap(now) == 0 || progress != p.progress.load() {
+		p.beat(now)
+	}
+	p.progress.store(progress)
+}
+
 // wait adds an attempt to those that end when the engine stalls.
 func (p *pulse) wait(a *attempt) {
 	p.mu.Lock()
-	if len(p.waiting) == 0 {
+	defer p.mu.Unlock()
+	if !a.stream {
+		p.whole.add(a)
+		return
+	}
+	if len(p.streams.list) == 0 {
 		p.since = a.sent.UnixNano()
 	}
-	a.place = len(p.waiting)
-	p.waiting = append(p.waiting, a)
-	p.mu.Unlock()
+	p.streams.add(a)
 }
 
 // leave takes an attempt out at time now.
 func (p *pulse) leave(a *attempt, now int64) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !a.stream {
+		p.whole.remove(a)
+		return
+	}
 	switch {
 	case p.last.Load() >= p.since:
 		p.owed.Store(0)
-	case len(p.waiting) == 1:
+	case len(p.streams.list) == 1:
 		p.owed.Add(now - p.since)
 	}
-	last := p.waiting[len(p.waiting)-1]
-	p.waiting[a.place], last.place = last, a.place
-	p.waiting[len(p.waiting)-1] = nil
-	p.waiting = p.waiting[:len(p.waiting)-1]
-	p.mu.Unlock()
+	p.streams.remove(a)
 }
 
-// stall ends all waits at time now.
-func (p *pulse) stall(now int64) {
+// silence is how long the engine has owed a sign of life at time now, given when
+// its work in flight began. Streams owe a token; a whole answer owes nothing until
+// it is whole, but then the engine's counters must move, if they are read.
+func (p *pulse) silence(now, busySince int64) (silent time.Duration, counted bool) {
+	p.mu.Lock()
+	streams, first := len(p.streams.list), p.since
+	p.mu.Unlock()
+	counted = now-p.watched.Load() < watchedFor
+	since := max(p.last.Load(), busySince)
+	switch {
+	case counted:
+		silent = time.Duration(now - since)
+	case streams > 0:
+		silent = time.Duration(now - max(since, first))
+	}
+	return silent + time.Duration(p.owed.Load()), counted
+}
+
+// stall ends the waits at time now: those of streams, and all if the engine's own
+// counters say that it stands still.
+func (p *pulse) stall(now int64, counted bool) {
 	p.beat(now)
 	p.owed.Store(0)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, a := range p.waiting {
-		a.cancel(errStalled)
+	p.streams.end()
+	if counted {
+		p.whole.end()
 	}
 }
 
 // sweep looks for black holes: engines with work in flight that have given no
-// byte for too long, whatever their health page says. How long is too long grows
-// with the time that the plan predicts and with the size of what is in flight, so
-// that a long prefill is no alarm.
+// sign of life for too long, whatever their health page says. How long is too long
+// grows with the time that the plan predicts and with the size of what is in
+// flight, so that a long prefill is no alarm.
 func (p *DataPlane) sweep(now time.Time) {
 	t := p.table.Load()
 	if t == nil || p.config.StallAfter <= 0 {
@@ -88,19 +151,26 @@ func (p *DataPlane) sweep(now time.Time) {
 			target := &row.Targets()[i]
 			requests, work := target.Flight.InFlight()
 			if requests == 0 {
-				continue
+				continue // an idle engine owes no sign of life
 			}
 			size := max(1, float64(work)/float64(requests)/max(row.model.usual.load(), 1))
 			limit := time.Duration(p.config.StallAfter) + time.Duration(stallFactor*size*target.Predicted*float64(time.Second))
-			engine := row.targets[i].engine
-			// An idle engine owes no sign of life.
-			since := max(engine.pulse.last.Load(), target.Flight.BusySince())
-			if silent := now.Sub(time.Unix(0, since)) + time.Duration(engine.pulse.owed.Load()); silent > limit {
+			pulse := &row.targets[i].engine.pulse
+			if silent, counted := pulse.silence(now.UnixNano(), target.Flight.BusySince()); silent > limit {
 				p.log.Warn("engine gives no sign of life; what waits for it goes elsewhere",
 					"engine", target.Engine.Name, "model", row.Model, "silent", silent, "in_flight", requests)
 				p.passOver(row, i, protect.Stalled, now.UnixNano())
-				engine.pulse.stall(now.UnixNano())
+				pulse.stall(now.UnixNano(), counted)
 			}
+		}
+	}
+}
+
+// progressed takes what an engine's signals say of its progress.
+func (p *DataPlane) progressed(st signals.State) {
+	if st.Err == "" && st.Signal != nil && st.Signal.Progress.Known {
+		if e := p.memory.knownEngine(st.Engine); e != nil {
+			e.pulse.count(st.Signal.Progress.Value, st.Signal.Time.UnixNano())
 		}
 	}
 }

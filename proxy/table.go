@@ -120,6 +120,13 @@ func (m *memory) model(name string) *modelState {
 	return s
 }
 
+// knownEngine finds an engine's state; nil when the snapshot lacks it.
+func (m *memory) knownEngine(name string) *engineState {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.engines[name]
+}
+
 func (m *memory) engine(name string) *engineState {
 	s := m.engines[name]
 	if s == nil {
