@@ -182,9 +182,9 @@ type Engine struct {
 type Profile struct {
 	// T0 is the latency of a request alone in the engine. Default 1s.
 	T0 Duration `yaml:"t0"`
-	// UMax is the rate at which compute saturates, requests/s. Default 100.
+	// UMax is the rate at which compute saturates, requests/s. Default 10000.
 	UMax float64 `yaml:"u_max"`
-	// Batch is how many requests fit at once. Default 256.
+	// Batch is how many requests fit at once. Default 10000.
 	Batch float64 `yaml:"batch"`
 	// Kappa is the hard cap as a fraction of saturation, above 0, at most 0.95. Default 0.9.
 	Kappa float64 `yaml:"kappa"`
@@ -356,8 +356,8 @@ func (c *Config) setDefaults() {
 		set(&e.Kind, "vllm")
 		set(&e.Protocol, "http1")
 		set(&e.Profile.T0, Duration(time.Second))
-		set(&e.Profile.UMax, 100)
-		set(&e.Profile.Batch, 256)
+		set(&e.Profile.UMax, 10_000)
+		set(&e.Profile.Batch, 10_000)
 		set(&e.Profile.Kappa, 0.9)
 	}
 	for i := range c.Demand {
