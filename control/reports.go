@@ -81,8 +81,9 @@ func replicas(planes []planeReport) map[string]int {
 	return out
 }
 
-// plausible refuses what no measurement gives: NaN, infinities, negative numbers.
-func plausible(x float64) bool { return x >= 0 && x < 1e9 }
+// plausible refuses what no measurement gives: NaN, infinities, negative numbers,
+// and those so small that arithmetic with them is not exact.
+func plausible(x float64) bool { return x == 0 || x >= 1e-9 && x < 1e9 }
 
 type demandKey struct {
 	cluster, model string
@@ -90,13 +91,21 @@ type demandKey struct {
 }
 
 // demands adds up what the replicas of each cluster measured. Until they have
-// measured for a while the expected demand counts, if it is more.
+// measured for a while the expected demand counts, if it is more. What no engine
+// serves is left out: a data plane reports a model that a reload took away until
+// it has the next snapshot, and one of another version may report anything.
 func demands(c *config.Config, planes []planeReport) []fleet.Demand {
+	served := map[string]bool{}
+	for _, e := range c.Engines {
+		for _, m := range e.Models {
+			served[m] = true
+		}
+	}
 	rates := map[demandKey]float64{}
 	window := map[string]time.Duration{} // longest of each cluster
 	for _, p := range planes {
 		for _, d := range p.Demands {
-			if d.Priority >= fleet.NumPriorities || c.ClusterByName(p.Cluster) == nil {
+			if d.Priority >= fleet.NumPriorities || !served[d.Model] || c.ClusterByName(p.Cluster) == nil {
 				continue
 			}
 			if plausible(d.Rate) {
