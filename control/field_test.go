@@ -68,6 +68,8 @@ func TestField_32_StaleIsNotOverloaded(t *testing.T) {
 	old := readingsOf(&pb.Reading{Engine: "near", Reachable: true, Waiting: &busy, KvUsage: &busy, Time: timestamppb.New(now.Add(-time.Hour))})
 	fresh := readingsOf(&pb.Reading{Engine: "near", Reachable: true, Waiting: &idle, KvUsage: &idle, Time: timestamppb.New(now)})
 	require.Equal(t, buildView(c, []planeReport{fresh}, now), buildView(c, []planeReport{old}, now))
+	failed := readingsOf(&pb.Reading{Engine: "near", Failures: 9, Time: timestamppb.New(now.Add(-time.Hour))})
+	require.Equal(t, []string{"near", "far"}, names(buildView(c, []planeReport{failed}, now)), "nor is it dead")
 }
 
 // TestField_28_ADeadEngineComesBack: nothing but a reading that reaches it is

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -239,6 +240,44 @@ func TestQueueHandsOn(t *testing.T) {
 	require.Equal(t, 1600, served+gaveUp)
 	require.GreaterOrEqual(t, served, 800, "who had time was served")
 	require.True(t, q.empty())
+}
+
+// TestNewcomersDoNotPushIn: there is room, but somebody was here before.
+func TestNewcomersDoNotPushIn(t *testing.T) {
+	h := limited(t, config.Proxy{QueueTime: long, QueueBytes: 1 << 20}, 1, answers("x"))
+	q := &h.plane.table.Load().rows["m"].model.queue
+	place := q.enter(waiter{turn: make(chan struct{}, 1)})
+	c := h.start(chat)
+	until(t, "it waits behind", func() bool { return h.queueLength() == 2 })
+	require.Zero(t, h.inFlight())
+	q.leave(place)
+	<-c.done
+	require.Equal(t, http.StatusOK, c.status)
+}
+
+// TestLeavingHandsOn: room came, and who was to have it left.
+func TestLeavingHandsOn(t *testing.T) {
+	var q queue
+	var room atomic.Bool
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, leave := context.WithCancel(t.Context())
+	wg.Go(func() { q.wait(ctx, time.Hour, func() bool { return false }) })
+	until(t, "the first waits", func() bool { return q.length.Load() == 1 })
+	last, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	served := make(chan bool, 1)
+	wg.Go(func() { served <- q.wait(last, time.Hour, room.Load) })
+	until(t, "the second waits", func() bool { return q.length.Load() == 2 })
+	room.Store(true)
+	q.wake()
+	leave()
+	select {
+	case ok := <-served:
+		require.True(t, ok)
+	case <-time.After(10 * time.Second):
+		t.Fatal("the wake-up was lost")
+	}
 }
 
 // TestField_90_NoPriorityPushesIn: a priority that overflows is refused, and a

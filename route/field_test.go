@@ -425,6 +425,7 @@ func TestField_45_PassedOverMeansNotPicked(t *testing.T) {
 	r := newTestRow(0.5, even(6)...)
 	require.True(t, r.PassOver(1, 0, 100))
 	require.True(t, r.PassOver(4, 0, 100))
+	second := map[[2]int]int{}
 	for key := range uint64(2000) {
 		p := r.Pick(mix(key), 1, 50)
 		require.NotContains(t, []int{1, 4}, p.At(0))
@@ -433,6 +434,11 @@ func TestField_45_PassedOverMeansNotPicked(t *testing.T) {
 			require.True(t, ok)
 			require.NotContains(t, []int{1, 4}, next, "while others are well it is no fallback either")
 		}
+		second[[2]int{p.At(0), p.At(1)}]++
+	}
+	require.Len(t, second, 4*3)
+	for pair, n := range second {
+		require.InDelta(t, 2000/12, n, 70, "the next choices of %v spread", pair)
 	}
 }
 
