@@ -303,7 +303,11 @@ func TestTotalOutageAmplifiesNothingAndEnds(t *testing.T) {
 					for range rate * seconds {
 						i := sent.Add(1)
 						wg.Go(func() {
-							if b.ask(chat, "X-Session-Id", fmt.Sprint("s", i%100)) {
+							body := chat
+							if i%2 == 0 {
+								body = stream // which tells a black hole from a long answer
+							}
+							if b.ask(body, "X-Session-Id", fmt.Sprint("s", i%100)) {
 								good.Add(1)
 							}
 						})
