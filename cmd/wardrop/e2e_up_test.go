@@ -68,6 +68,24 @@ func readReport(t *testing.T, path string) (r upReport) {
 	return r
 }
 
+// requireReportKeys holds the report to its form, key by key: others parse it.
+func requireReportKeys(t *testing.T, path string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var report any
+	require.NoError(t, json.Unmarshal(data, &report))
+	top := requireKeys(t, report, "requests", "engines", "plan", "load", "seconds")
+	require.NotEmpty(t, top["requests"])
+	for _, x := range top["requests"].([]any) {
+		requireKeys(t, x, "cluster", "model", "engine", "count", "failed")
+	}
+	for _, e := range top["engines"].(map[string]any) {
+		requireKeys(t, e, "load", "capacity")
+	}
+	requireKeys(t, top["plan"], "epoch", "version", "policy", "objective", "bound", "gap", "rows", "engines")
+}
+
 // requireNothingLost checks that every request of the load was answered and that
 // the report's parts tell the same.
 func requireNothingLost(t *testing.T, r upReport) {
@@ -104,6 +122,11 @@ func TestUp(t *testing.T) {
 
 	require.Zero(t, p.wait())
 	require.Regexp(t, `(?m)^load: \d+ sent, \d+ answered, 0 shed, 0 failed$`, p.stdout.String())
+	require.Regexp(t, `(?m)^CLUSTER +MODEL +ENGINE +WEIGHT +REQ/S +FIRST BYTE +IN FLIGHT +REQUESTS +FAILED$`, p.stdout.String())
+	require.Regexp(t, `(?m)^europe +demo +eu-1 +0\.\d{3} +\d+\.\d +\d+ ms +0 +\d+ +0$`, p.stdout.String())
+	require.Regexp(t, `(?m)^plan 1\.\d+ \(epoch\.version\), policy optimal, gap \S+, tick \d+\.\d ms$`, p.stdout.String())
+	require.NotContains(t, p.stdout.String(), "\x1b", "no terminal, nothing to draw over")
+	requireReportKeys(t, path)
 	report := readReport(t, path)
 	require.Zero(t, report.Load.Failed, report.Load.LastError)
 	require.Equal(t, report.Load.Sent, report.Load.Succeeded)
@@ -134,6 +157,50 @@ func TestUpStopsWhenTold(t *testing.T) {
 			require.NotContains(t, p.log.String(), "level=ERROR")
 		})
 	}
+}
+
+// TestASecondSignalEndsAtOnce: the first lets what is in flight finish, and a
+// person who does not want to wait for it says so again.
+func TestASecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	p := start(t, "up", "--quiet")
+	r := p.ready()
+	answered := make(chan error, 1)
+	go func() {
+		_, err := ask(r.urls["europe"], "demo", 100_000, false)
+		answered <- err
+	}()
+	p.until("it is in flight", func() bool {
+		var stats []struct {
+			InFlight int `json:"in_flight"`
+		}
+		get(r.admins["europe"]+"/v1/engines", &stats)
+		for _, s := range stats {
+			if s.InFlight > 0 {
+				return true
+			}
+		}
+		return false
+	})
+	begin := time.Now()
+	for ended := false; !ended; {
+		_ = p.cmd.Process.Signal(os.Interrupt)
+		select {
+		case <-p.done:
+			ended = true
+		case <-time.After(poll):
+		}
+	}
+	require.Less(t, time.Since(begin), 20*time.Second, "less than what is in flight may take")
+	require.Error(t, <-answered)
+}
+
+func TestUpThatHadNoTimeSaysSo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "report.json")
+	code, _, stderr := command(t, "up", "--for", "1ns", "--report", path)
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "wardrop: --for: the time was up before every data plane could route\n")
+	require.NoFileExists(t, path)
 }
 
 // TestUpTalk runs the talk's example through real sockets: what the optimizer

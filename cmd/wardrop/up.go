@@ -92,7 +92,7 @@ func (c *upCmd) Run(env *environment) (err error) {
 	}
 	if err := up.ready(ctx, s); err != nil {
 		s.cancel(err)
-		return s.wait()
+		return errors.Join(tooShort(err), s.wait())
 	}
 	up.announce(env.stdout, adminURL)
 	if c.Load || c.Scenario != "" {
@@ -255,12 +255,21 @@ func listenWish(what, addr string, wish bool) (net.Listener, error) {
 // readyPoll is how often `up` looks whether everything routes.
 const readyPoll = 20 * time.Millisecond
 
-// ready waits until every data plane has a snapshot.
+// tooShort says that --for ended before there was anything to show or report.
+func tooShort(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return errors.New("--for: the time was up before every data plane could route")
+	}
+	return nil
+}
+
+// ready waits until every data plane has a snapshot, and the control plane
+// recorded the plan that it came from.
 func (up *fleetUp) ready(ctx context.Context, s *servers) error {
 	tick := time.NewTicker(readyPoll)
 	defer tick.Stop()
 	for {
-		if !slices.ContainsFunc(up.planes, func(p *plane) bool { return !p.Ready() }) {
+		if up.control.State() != nil && !slices.ContainsFunc(up.planes, func(p *plane) bool { return !p.Ready() }) {
 			return nil
 		}
 		select {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -39,16 +41,22 @@ func (up *fleetUp) show(ctx context.Context, s *servers, w io.Writer, quiet bool
 			up.ended = time.Now()
 			up.settle(s)
 			if !quiet {
-				up.draw(w, false, 0)
+				_, _ = io.WriteString(w, up.table())
 			}
 			return
 		case <-s.ctx.Done():
+			up.ended = time.Now()
 			return
 		case <-tick.C:
-			if !quiet {
-				lines = up.draw(w, terminal, lines)
-			}
 		}
+		if quiet {
+			continue
+		}
+		text := up.table()
+		if terminal {
+			text, lines = redraw(text, lines, int(file.Fd()))
+		}
+		_, _ = io.WriteString(w, text)
 	}
 }
 
@@ -63,27 +71,38 @@ func (up *fleetUp) settle(s *servers) {
 	}
 }
 
-// countLines counts what passes through it.
-type countLines struct {
-	io.Writer
-	n int
+// redraw makes a text appear in place of the last one, which had so many lines.
+func redraw(text string, last, fd int) (over string, lines int) {
+	if width, height, err := term.GetSize(fd); err == nil {
+		text = fit(text, width, height)
+	}
+	if last > 0 {
+		text = fmt.Sprintf("\x1b[%dA\x1b[J", last) + text
+	}
+	return text, strings.Count(text, "\n")
 }
 
-func (c *countLines) Write(b []byte) (int, error) {
-	for _, x := range b {
-		if x == '\n' {
-			c.n++
+// fit cuts a text to a terminal: a line that wraps, or that has scrolled away,
+// could not be drawn over. The last two lines, which sum up, stay.
+func fit(text string, width, height int) string {
+	lines := strings.SplitAfter(strings.TrimSuffix(text, "\n"), "\n")
+	const summary = 2
+	if room := height - 1; room > summary && len(lines) > room {
+		lines = slices.Concat(lines[:room-summary], lines[len(lines)-summary:])
+	}
+	for i, l := range lines {
+		l = strings.TrimSuffix(l, "\n")
+		if r := []rune(l); width > 0 && len(r) > width {
+			l = string(r[:width])
 		}
+		lines[i] = l + "\n"
 	}
-	return c.Writer.Write(b)
+	return strings.Join(lines, "")
 }
 
-// draw prints the table over the last one and returns its height.
-func (up *fleetUp) draw(w io.Writer, over bool, last int) int {
-	if over && last > 0 {
-		fmt.Fprintf(w, "\x1b[%dA\x1b[J", last)
-	}
-	out := &countLines{Writer: w}
+// table shows what flows where, then the plan and the load in a line each.
+func (up *fleetUp) table() string {
+	out := &strings.Builder{}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "\nCLUSTER\tMODEL\tENGINE\tWEIGHT\tREQ/S\tFIRST BYTE\tIN FLIGHT\tREQUESTS\tFAILED\n")
 	for _, p := range up.planes {
@@ -108,7 +127,7 @@ func (up *fleetUp) draw(w io.Writer, over bool, last int) int {
 		}
 		fmt.Fprintln(out)
 	}
-	return out.n
+	return out.String()
 }
 
 // upReport is the final state. Counts are attempts at engines over the whole
