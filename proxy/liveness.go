@@ -51,6 +51,10 @@ func (w *waiters) end() {
 // say. Safe for concurrent use.
 type pulse struct {
 	last atomic.Int64 // nanoseconds of the last sign of life
+	// chunks counts pieces of answers after the first; the sweep sees that it moved,
+	// so that a token costs no look at the clock.
+	chunks atomic.Uint64
+	seen   uint64 // of chunks, by the sweep alone
 	// owed is how long the engine was silent, in nanoseconds, while streams waited
 	// that then gave up. Without it an engine whose clients are less patient than we
 	// are would never be found.
@@ -108,8 +112,13 @@ func (p *pulse) leave(a *attempt, now int64) {
 
 // silence is how long the engine has owed a sign of life at time now, given when
 // its work in flight began. Streams owe a token; a whole answer owes nothing until
-// it is whole, but then the engine's counters must move, if they are read.
+// it is whole, but then the engine's counters must move, if they are read. It is
+// the sweep's to call.
 func (p *pulse) silence(now, busySince int64) (silent time.Duration, counted bool) {
+	if n := p.chunks.Load(); n != p.seen {
+		p.seen = n
+		p.beat(now)
+	}
 	p.mu.Lock()
 	streams, first := len(p.streams.list), p.since
 	p.mu.Unlock()

@@ -115,7 +115,7 @@ func (c *copier) run() (clientErr, engineErr error) {
 			return nil, end
 		}
 		data, end = c.read(idle)
-		c.pulse.beat(time.Now().UnixNano())
+		c.pulse.chunks.Add(1)
 	}
 }
 
