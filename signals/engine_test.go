@@ -2,7 +2,10 @@ package signals_test
 
 import (
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -78,4 +81,31 @@ func TestScrapesATestEngine(t *testing.T) {
 	reborn := until("it is back", func(st signals.State) bool { return st.Err == "" })
 	require.Greater(t, reborn.Signal.Incarnation, last.Incarnation)
 	require.Equal(t, signals.Some(0), reborn.Signal.Running)
+}
+
+// TestReadsOverASocket: an engine may listen on a unix socket, and be back on it.
+func TestReadsOverASocket(t *testing.T) {
+	engine, err := testengine.New(testengine.Config{Models: []string{"m"}})
+	require.NoError(t, err)
+	defer engine.Close()
+	socket := filepath.Join(t.TempDir(), "e.sock")
+	serve := func() *httptest.Server {
+		l, err := net.Listen("unix", socket)
+		require.NoError(t, err)
+		server := &httptest.Server{Listener: l, Config: &http.Server{Handler: engine.Handler()}}
+		server.Start()
+		return server
+	}
+	s := signals.NewScraper(t.Context(), signals.Options{Interval: 5 * time.Millisecond, Timeout: time.Second, Backoff: 10 * time.Millisecond})
+	defer s.Close()
+	require.NoError(t, s.Set([]signals.Target{{Engine: "e", URL: "unix://" + socket, Kind: "vllm"}}))
+	for range 2 {
+		server := serve()
+		require.Eventually(t, func() bool {
+			st := s.States()
+			return len(st) == 1 && st[0].Reachable && st[0].Signal != nil && st[0].Signal.Running == signals.Some(0)
+		}, 10*time.Second, time.Millisecond)
+		server.Close()
+		require.Eventually(t, func() bool { return !s.States()[0].Reachable }, 10*time.Second, time.Millisecond)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -21,7 +22,7 @@ const maxPage = 4 << 20
 // Target is an engine to read.
 type Target struct {
 	Engine string // its name
-	URL    string // base URL, http or https, without a path
+	URL    string // base URL without a path, http or https, or unix:///path/of/socket
 	Kind   string // one of Kinds
 }
 
@@ -81,11 +82,23 @@ func NewScraper(ctx context.Context, o Options) *Scraper {
 		s.own = &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}
 		transport = s.own
 	}
-	s.client = &http.Client{
-		Transport:     transport,
+	s.client = newClient(transport)
+	return s
+}
+
+func newClient(t http.RoundTripper) *http.Client {
+	return &http.Client{
+		Transport:     t,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	return s
+}
+
+// socketClient reads over a unix socket. It keeps no connection: opening one
+// there costs next to nothing.
+func socketClient(path string) *http.Client {
+	return newClient(&http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}})
 }
 
 // Close stops all readings and returns when none is under way any more.
@@ -183,6 +196,7 @@ func sortStates(list []State) {
 type poller struct {
 	target  Target
 	base    string
+	client  *http.Client // nil for the scraper's
 	adapter Adapter
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -207,6 +221,10 @@ func newPoller(t Target) (*poller, error) {
 	u, err := url.Parse(t.URL)
 	if err != nil {
 		return nil, err
+	}
+	if u.Scheme == "unix" && u.Host == "" && u.Path != "" {
+		p.base, p.client = "http://localhost", socketClient(u.Path)
+		return p, nil
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("%q is not an http URL", t.URL)
@@ -254,9 +272,13 @@ func (s *Scraper) pause(failures int, took time.Duration) time.Duration {
 func (s *Scraper) read(p *poller) {
 	ctx, cancel := context.WithTimeout(p.ctx, s.options.Timeout)
 	defer cancel()
+	client := s.client
+	if p.client != nil {
+		client = p.client
+	}
 	answered := false
 	reading, err := p.adapter.Read(ctx, func(ctx context.Context, path string) (Answer, error) {
-		a, err := s.get(ctx, p.base, path)
+		a, err := get(ctx, client, p.base, path)
 		var status *StatusError
 		answered = answered || err == nil || errors.As(err, &status)
 		return a, err
@@ -332,13 +354,13 @@ func (s *Scraper) publish(p *poller) bool {
 
 // get fetches a page. One that breaks off is given as far as it came, and so is
 // one that is too long.
-func (s *Scraper) get(ctx context.Context, base, path string) (Answer, error) {
+func get(ctx context.Context, client *http.Client, base, path string) (Answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
 	if err != nil {
 		return Answer{}, err
 	}
 	req.Header.Set("Accept", "text/plain;version=0.0.4, */*;q=0.1")
-	resp, err := s.client.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return Answer{}, err
 	}

@@ -251,7 +251,7 @@ func TestPagesOverRealConnections(t *testing.T) {
 		truncated bool
 		status    int
 	}{{"/endless", true, 0}, {"/broken", true, 0}, {"/moved", false, 302}} {
-		a, err := s.get(t.Context(), server.URL+c.path, "/metrics")
+		a, err := get(t.Context(), s.client, server.URL+c.path, "/metrics")
 		var status *StatusError
 		if errors.As(err, &status) {
 			require.Equal(t, c.status, status.Code)
