@@ -34,6 +34,7 @@ type Config struct {
 
 	positions map[string]position
 	file      string
+	data      []byte // what was read
 }
 
 // Control configures the control plane.
@@ -45,7 +46,7 @@ type Control struct {
 	// Store keeps who leads and the epoch: "embedded" (etcd in this process) or
 	// "memory" (forgets; for trials). Default embedded.
 	Store string `yaml:"store"`
-	// Data is the directory of the embedded store. Default wardrop-data/control.
+	// Data is the directory of the embedded store and the last plan. Default wardrop-data/control.
 	Data string `yaml:"data"`
 	// GoodFor is how long a data plane trusts a plan that is not renewed. Default 30s.
 	GoodFor Duration `yaml:"good_for"`
@@ -265,7 +266,7 @@ func Load(path string) (*Config, error) {
 // Parse decodes and validates a configuration; name stands in its errors. The
 // error is a Problems.
 func Parse(name string, data []byte) (*Config, error) {
-	c := &Config{file: name, positions: map[string]position{}}
+	c := &Config{file: name, data: data, positions: map[string]position{}}
 	d := decoder{file: name, positions: c.positions}
 	d.decode(data, c)
 	if len(d.problems) == 0 {

@@ -10,13 +10,14 @@ import (
 
 const watchInterval = time.Second
 
-// Watch gives a function that looks at a file every second until its context
-// ends and calls apply with every new valid content. An invalid one is logged and
-// changes nothing. The content is compared, not the time: it works where files
-// are links that are swapped, as in a mounted ConfigMap.
-func Watch(path string, apply func(*Config), log *slog.Logger) func(context.Context) error {
+// Watch gives a function that looks at the file of a configuration every second
+// until its context ends and calls apply with every new valid content, also one
+// that came after from was loaded and before the watch began. An invalid one is
+// logged and changes nothing. The content is compared, not the time: it works
+// where files are links that are swapped, as in a mounted ConfigMap.
+func Watch(from *Config, apply func(*Config), log *slog.Logger) func(context.Context) error {
 	return func(ctx context.Context) error {
-		last, _ := os.ReadFile(path)
+		path, last := from.file, from.data
 		tick := time.NewTicker(watchInterval)
 		defer tick.Stop()
 		for {

@@ -51,7 +51,7 @@ func (c *controlCmd) Run(env *environment) error {
 	s.grpc("signal and weight paths", wire, server)
 	s.http("admin", adminListener, admin.Control(plane, registry), time.Second)
 	s.run("control plane", plane.Run)
-	s.run("configuration", config.Watch(c.Config, plane.Reload, env.log))
+	s.run("configuration", config.Watch(cfg, plane.Reload, env.log))
 	fmt.Fprintf(env.stdout, "control plane: data planes at %s, admin at http://%s\n", wire.Addr(), adminListener.Addr())
 	return s.wait()
 }
