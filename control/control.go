@@ -202,12 +202,21 @@ func (l *leader) tick(now time.Time) {
 // plan asks the policy, and falls back to the last plan on the engines that
 // live, which without a last plan is capacity-proportional.
 func (l *leader) plan(view *fleet.View) (*fleet.Plan, string) {
+	before := "" // why there was no plan a tick ago
+	if s := l.state.Load(); s != nil {
+		before = s.Trouble
+	}
 	plan, err := l.policy.Plan(view, l.last)
 	if err == nil {
+		if before != "" {
+			l.log.Info("the policy plans again", "policy", l.policy.Name())
+		}
 		return plan, ""
 	}
 	l.metrics.failures.Inc()
-	l.log.Error("no plan from the policy; the last one is rescaled", "policy", l.policy.Name(), "error", err)
+	if err.Error() != before { // said once, not at every tick
+		l.log.Error("no plan from the policy; the last one is rescaled", "policy", l.policy.Name(), "error", err)
+	}
 	return policy.Rescale(view, l.last), err.Error()
 }
 

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -254,9 +256,12 @@ func newControl(t *testing.T, c *config.Config, st store.Store, planPath string)
 func TestFailedPlanFallsBackAndSaysSo(t *testing.T) {
 	c := parse(t, file)
 	l := &leader{Control: newControl(t, c, &store.Memory{}, ""), epoch: 1}
+	var log bytes.Buffer
+	l.log = slog.New(slog.NewTextHandler(&log, nil))
 	l.tick(now)
 	good := l.State()
 	require.Empty(t, good.Trouble)
+	working := l.policy
 	l.policy = failing{}
 	l.tick(now)
 	s := l.State()
@@ -264,6 +269,13 @@ func TestFailedPlanFallsBackAndSaysSo(t *testing.T) {
 	require.Equal(t, good.Plan.Row("a", "demo").Arcs[0].Weight, s.Plan.Row("a", "demo").Arcs[0].Weight, "the last plan stays")
 	require.Equal(t, good.Plan.Version, s.Plan.Version)
 	require.Equal(t, 1.0, testutil.ToFloat64(l.metrics.failures))
+	l.tick(now)
+	require.Equal(t, 2.0, testutil.ToFloat64(l.metrics.failures))
+	require.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), "said once, not at every tick")
+	l.policy = working
+	l.tick(now)
+	require.Empty(t, l.State().Trouble)
+	require.Equal(t, 1, strings.Count(log.String(), "the policy plans again"))
 }
 
 func TestVersionGrowsOnlyWithChanges(t *testing.T) {

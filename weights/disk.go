@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/google/renameio/v2"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/wardrop-lb/wardrop/api"
@@ -33,18 +34,9 @@ func store(path string, p *pb.Saved) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp-")
-	if err != nil {
-		return err
-	}
 	data := binary.LittleEndian.AppendUint64([]byte(header), api.Digest(body))
-	_, err = f.Write(append(data, body...))
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
+	if err := renameio.WriteFile(path, append(data, body...), 0o600); err != nil {
+		return err
 	}
 	return syncDir(filepath.Dir(path))
 }

@@ -200,8 +200,11 @@ func (c *session) updateRows() error {
 // answers with ACK or NACK.
 func (c *session) handle(r *discovery.DeltaDiscoveryResponse) error {
 	answer := &discovery.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()}
+	_, _, before := c.s.Applied()
 	if err := c.s.take(r); err != nil {
-		c.s.Log.Warn("snapshot refused; the last one stays in force", "error", err)
+		if err.Error() != before { // said once, not at every tick
+			c.s.Log.Warn("snapshot refused; the last one stays in force", "error", err)
+		}
 		answer.ErrorDetail = &status.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
 	}
 	if err := c.stream.Send(answer); err != nil {
