@@ -19,7 +19,8 @@ const (
 	// does not close a connection that is about to be used.
 	idleTimeout = 4 * time.Second
 	idlePerHost = 1024
-	bufferSize  = 16 << 10
+	// writeBuffer holds a usual request, so that it leaves in one write.
+	writeBuffer = 16 << 10
 	// pingAfter notices an HTTP/2 peer that is gone without a word.
 	pingAfter   = 10 * time.Second
 	pingTimeout = 5 * time.Second
@@ -36,7 +37,7 @@ func newTransports(c config.Proxy, dial dialer) *transports {
 	base := func() *http.Transport {
 		return &http.Transport{
 			DialContext: dial, MaxIdleConnsPerHost: idlePerHost, MaxConnsPerHost: c.MaxConnections, IdleConnTimeout: idleTimeout,
-			DisableCompression: true, WriteBufferSize: bufferSize, ReadBufferSize: bufferSize,
+			DisableCompression: true, WriteBufferSize: writeBuffer,
 			HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 		}
 	}
