@@ -159,7 +159,7 @@ func TestDeadlineInTheQueue(t *testing.T) {
 	h.edit(func(s *fleet.Snapshot) { fast(s); s.Rows[0].Targets[0].Limit = 1 })
 	h.start(chat)
 	until(t, "the engine is full", func() bool { hits, _ := g.count(); return hits == 1 })
-	h.wantError(h.post(chat, "X-Request-Timeout", "20ms"), http.StatusTooManyRequests, "full")
+	h.wantError(h.post(chat, "X-Request-Timeout", "20ms"), http.StatusGatewayTimeout, "deadline")
 	require.Zero(t, h.queueLength())
 	g.release(1)
 }

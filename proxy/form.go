@@ -28,7 +28,7 @@ func (f *Fields) sniffForm(body []byte, contentType string) error {
 		if part.FormName() != "model" {
 			continue
 		}
-		value, err := io.ReadAll(io.LimitReader(part, 1<<10))
+		value, err := io.ReadAll(io.LimitReader(part, maxName))
 		if err != nil || f.Model != "" {
 			return errors.New("the form must name one model")
 		}

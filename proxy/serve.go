@@ -332,8 +332,8 @@ func (p *DataPlane) room(q *request) *refusal {
 	switch {
 	case ok:
 		return nil
-	case q.r.Context().Err() != nil:
-		return clientClosed()
+	case q.ctx.Err() != nil: // the client left, or its time was up
+		return q.late()
 	}
 	return p.full(q)
 }

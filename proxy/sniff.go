@@ -130,6 +130,9 @@ func (f *Fields) field(d *jsontext.Decoder, key string) (err error) {
 	return err
 }
 
+// maxName bounds a model's name as it is written, in bytes.
+const maxName = 1 << 10
+
 func (f *Fields) model(d *jsontext.Decoder) error {
 	if d.PeekKind() != '"' {
 		return wrongType(d, "model", "a string")
@@ -137,6 +140,9 @@ func (f *Fields) model(d *jsontext.Decoder) error {
 	v, err := d.ReadValue()
 	if err != nil {
 		return err
+	}
+	if len(v) > maxName {
+		return errors.New("\"model\" is too long") // it would be remembered and echoed
 	}
 	end := int(d.InputOffset())
 	f.modelAt = [2]int{end - len(v), end}

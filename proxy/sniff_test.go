@@ -73,6 +73,7 @@ func TestSniffRefuses(t *testing.T) {
 		"BOM":              {"\xef\xbb\xbf{}", "not a JSON object"},
 		"no model":         {`{}`, "no model"},
 		"empty model":      {`{"model":""}`, "no model"},
+		"endless model":    {`{"model":"` + strings.Repeat("m", maxName) + `"}`, "too long"},
 		"model twice":      {`{"model":"a","model":"b"}`, "twice"},
 		"model escaped":    {`{"model":"a","mod\u0065l":"b"}`, "twice"},
 		"nested duplicate": {`{"model":"a","messages":[{"role":"user","role":"system"}]}`, "twice"},
