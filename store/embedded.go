@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
@@ -25,14 +27,28 @@ type Embedded struct {
 	etcd   *embed.Etcd
 	client *clientv3.Client
 	level  zap.AtomicLevel
+	lock   *fileutil.LockedFile
 }
 
 // OpenEmbedded starts etcd on a data directory, which is created if need be.
-// Only one process can hold a directory; the second fails.
-func OpenEmbedded(ctx context.Context, dir string) (*Embedded, error) {
+// Only one process can hold a directory; the second fails. etcd itself would wait
+// for the first to end, without a word and deaf to signals.
+func OpenEmbedded(ctx context.Context, dir string) (_ *Embedded, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
+	lock, err := fileutil.TryLockFile(filepath.Join(dir, "wardrop.lock"), os.O_WRONLY|os.O_CREATE, 0o600)
+	if errors.Is(err, fileutil.ErrLocked) {
+		return nil, fmt.Errorf("store: another process uses %s", dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("store: lock %s: %w", dir, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = lock.Close()
+		}
+	}()
 	loopback := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
 	cfg := embed.NewConfig()
 	cfg.Name = "wardrop"
@@ -52,7 +68,7 @@ func OpenEmbedded(ctx context.Context, dir string) (*Embedded, error) {
 	}
 	select {
 	case <-etcd.Server.ReadyNotify():
-		return &Embedded{etcd: etcd, client: v3client.New(etcd.Server), level: level}, nil
+		return &Embedded{etcd: etcd, client: v3client.New(etcd.Server), level: level, lock: lock}, nil
 	case err = <-etcd.Err():
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -98,7 +114,7 @@ func (s *Embedded) Close() error {
 	err := s.client.Close()
 	s.etcd.Close()
 	if errors.Is(err, context.Canceled) {
-		return nil // how the in-process client reports that it was closed
+		err = nil // how the in-process client reports that it was closed
 	}
-	return err
+	return errors.Join(err, s.lock.Close())
 }

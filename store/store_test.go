@@ -52,3 +52,17 @@ func TestEmbeddedRefusesADirectoryThatIsAFile(t *testing.T) {
 	_, err := OpenEmbedded(t.Context(), "/dev/null/x")
 	require.ErrorContains(t, err, "store:")
 }
+
+// TestEmbeddedDirectoryIsHeldByOne: the second is told so at once, and may have it
+// when the first has ended.
+func TestEmbeddedDirectoryIsHeldByOne(t *testing.T) {
+	dir := t.TempDir()
+	first, err := OpenEmbedded(t.Context(), dir)
+	require.NoError(t, err)
+	_, err = OpenEmbedded(t.Context(), dir)
+	require.EqualError(t, err, "store: another process uses "+dir)
+	require.NoError(t, first.Close())
+	second, err := OpenEmbedded(t.Context(), dir)
+	require.NoError(t, err)
+	require.NoError(t, second.Close())
+}
