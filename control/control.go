@@ -154,7 +154,8 @@ type leader struct {
 
 	policy   policy.Policy
 	policyOf config.Policy // what policy was made of
-	deadline time.Time     // when this tick's solve must have ended
+	ramps    ramps
+	deadline time.Time // when this tick's solve must have ended
 }
 
 // leastSolve is the least time that a solve may take: a hundred clusters with ten thousand engines take a fifth.
@@ -173,6 +174,7 @@ func (l *leader) tick(now time.Time) {
 	}
 	planes := l.reports.live(now)
 	view := buildView(cfg, planes, now)
+	l.ramps.apply(view, readings(planes, now))
 	plan, trouble := l.plan(view)
 	snapshots := cut(cfg, plan, replicas(planes))
 	old := l.state.Load()
