@@ -195,6 +195,9 @@ func (k *checker) demand() {
 			k.fail(path+".rate", "missing: want requests per second")
 		}
 		k.inRange(path+".rate", d.Rate, 0, math.MaxFloat64)
+		if d.Rate > 0 && d.Rate < 1e-9 {
+			k.fail(path+".rate", "%v is less than one request in thirty years: write 0", d.Rate)
+		}
 		priority := d.Priority
 		set(&priority, "standard")
 		key := [3]string{d.Cluster, d.Model, priority}

@@ -99,7 +99,7 @@ func (c *Control) State() *State { return c.state.Load() }
 // become leader.
 func (c *Control) Run(ctx context.Context) error {
 	defer c.stop()
-	epoch, err := c.store.Lead(ctx)
+	epoch, err := c.store.Lead(ctx, 0)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -114,6 +114,7 @@ func (c *Control) Run(ctx context.Context) error {
 	c.gather(ctx)
 	l := &leader{Control: c, epoch: epoch, last: last}
 	for {
+		l.fence(ctx)
 		l.tick(time.Now())
 		select {
 		case <-ctx.Done():
@@ -121,6 +122,25 @@ func (c *Control) Run(ctx context.Context) error {
 		case <-time.After(time.Duration(c.config.Load().Policy.Tick)):
 		}
 	}
+}
+
+// fence takes a higher epoch if a data plane routes by one above ours: the store
+// has lost its data, and without this the data planes would refuse every plan.
+func (l *leader) fence(ctx context.Context) {
+	above := uint64(0)
+	for _, p := range l.reports.live(time.Now()) {
+		above = max(above, p.Applied.GetEpoch())
+	}
+	if above <= l.epoch {
+		return
+	}
+	epoch, err := l.store.Lead(ctx, above)
+	if err != nil {
+		l.log.Error("data planes route by a higher epoch than ours, and no higher one can be had", "theirs", above, "ours", l.epoch, "error", err)
+		return
+	}
+	l.log.Warn("data planes routed by a higher epoch than ours: has the store lost its data?", "theirs", above, "ours", l.epoch, "now", epoch)
+	l.epoch, l.version = epoch, 0
 }
 
 // gather waits until every cluster has reported, so that the first plan rests

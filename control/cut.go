@@ -149,8 +149,9 @@ func nearest(c *config.Config, region string) string {
 	return best
 }
 
-// same reports whether two cuts route alike: whatever a data plane uses is
-// equal, only when they were made differs.
+// same reports whether two cuts route alike: the same engines, weights and shed
+// fractions. Predictions, limits and utilisation follow the load from tick to tick
+// and make no new version.
 func same(a, b []*fleet.Snapshot) bool {
 	return slices.EqualFunc(a, b, func(x, y *fleet.Snapshot) bool {
 		return x.Cluster == y.Cluster && slices.Equal(x.Engines, y.Engines) &&

@@ -102,7 +102,7 @@ func TestField_68_DrainingGetsNoWeight(t *testing.T) {
 // troubled is a store that leads once and then is in trouble.
 type troubled struct{ asked int }
 
-func (s *troubled) Lead(context.Context) (uint64, error) {
+func (s *troubled) Lead(context.Context, uint64) (uint64, error) {
 	if s.asked++; s.asked > 1 {
 		return 0, errors.New("no quorum")
 	}

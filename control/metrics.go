@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/wardrop-lb/wardrop/policy/optimal"
 )
 
 // metrics are the control plane's; docs/metrics.md describes them. Labels come
@@ -74,7 +76,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(descEpoch, float64(s.Plan.Epoch))
 	gauge(descVersion, float64(s.Plan.Version))
 	gauge(descAge, time.Since(s.Published).Seconds())
-	gauge(descGap, s.Plan.Gap)
+	if s.Plan.Policy == optimal.Name { // the others claim nothing
+		gauge(descGap, s.Plan.Gap)
+	}
 	gauge(descObjective, s.Plan.Objective)
 	fallback := 0.0
 	if s.Trouble != "" {

@@ -204,7 +204,7 @@ func readings(planes []planeReport, now time.Time) map[string]*pb.Reading {
 	age := map[string]time.Duration{}
 	for _, p := range planes {
 		for _, r := range p.Readings {
-			old := now.Sub(p.received) + p.Time.AsTime().Sub(r.Time.AsTime())
+			old := now.Sub(p.received) + max(0, p.Time.AsTime().Sub(r.Time.AsTime()))
 			if known, ok := age[r.Engine]; old <= readingLease && (!ok || old < known) {
 				newest[r.Engine], age[r.Engine] = r, old
 			}

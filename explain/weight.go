@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -140,6 +141,9 @@ func (w *Weight) sentence(x *EngineWeight) string {
 	return s
 }
 
+// negligible terms, in seconds, are left out of the words.
+const negligible = 1e-5
+
 // extras names the terms that are mostly nothing.
 func extras(t fleet.Terms) string {
 	var s string
@@ -147,7 +151,7 @@ func extras(t fleet.Terms) string {
 		name  string
 		value float64
 	}{{"capacity price", t.Cap}, {"penalty", t.Penalty}, {"price of moving", t.Churn}} {
-		if x.value != 0 {
+		if math.Abs(x.value) >= negligible {
 			s += fmt.Sprintf(", %s %s", x.name, seconds(x.value))
 		}
 	}

@@ -35,7 +35,8 @@ func (p *DataPlane) reportReadings(r *pb.ReportRequest) {
 	}
 	var targets []signals.Target
 	for _, e := range s.Engines {
-		if e.Collector == p.cluster && e.URL != "" {
+		// A kind that a newer control plane knows is read by a newer data plane.
+		if e.Collector == p.cluster && e.URL != "" && slices.Contains(signals.Kinds(), e.Kind) {
 			targets = append(targets, signals.Target{Engine: e.Name, URL: e.URL, Kind: e.Kind})
 		}
 	}

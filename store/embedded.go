@@ -80,7 +80,7 @@ func OpenEmbedded(ctx context.Context, dir string) (_ *Embedded, err error) {
 }
 
 // Lead raises the epoch in one transaction. A single member always leads.
-func (s *Embedded) Lead(ctx context.Context) (uint64, error) {
+func (s *Embedded) Lead(ctx context.Context, above uint64) (uint64, error) {
 	for {
 		got, err := s.client.Get(ctx, epochKey)
 		if err != nil {
@@ -94,7 +94,7 @@ func (s *Embedded) Lead(ctx context.Context) (uint64, error) {
 				return 0, fmt.Errorf("store: %s is not an epoch: %w", epochKey, err)
 			}
 		}
-		epoch++
+		epoch = max(epoch, above) + 1
 		put, err := s.client.Txn(ctx).
 			If(clientv3.Compare(clientv3.ModRevision(epochKey), "=", revision)).
 			Then(clientv3.OpPut(epochKey, strconv.FormatUint(epoch, 10))).

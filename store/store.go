@@ -8,8 +8,10 @@ import (
 // Store decides who leads. Safe for concurrent use.
 type Store interface {
 	// Lead blocks until this process leads and returns the new leader's epoch,
-	// higher than every epoch before it.
-	Lead(ctx context.Context) (epoch uint64, err error)
+	// higher than every epoch before it and
+	// than above: an epoch that somebody has seen though the store, having lost its
+	// data, knows nothing of it.
+	Lead(ctx context.Context, above uint64) (epoch uint64, err error)
 	// Close gives leadership up and releases everything.
 	Close() error
 }
@@ -23,10 +25,10 @@ type Memory struct {
 }
 
 // Lead returns the next epoch at once.
-func (m *Memory) Lead(context.Context) (uint64, error) {
+func (m *Memory) Lead(_ context.Context, above uint64) (uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.Last++
+	m.Last = max(m.Last, above) + 1
 	return m.Last, nil
 }
 

@@ -10,9 +10,12 @@ import (
 
 func TestMemoryEpochsGrow(t *testing.T) {
 	m := &Memory{Last: 7}
-	epoch, err := m.Lead(context.Background())
+	epoch, err := m.Lead(context.Background(), 0)
 	require.NoError(t, err)
 	require.Equal(t, uint64(8), epoch)
+	epoch, err = m.Lead(context.Background(), 20)
+	require.NoError(t, err)
+	require.Equal(t, uint64(21), epoch)
 }
 
 func TestEmbeddedEpochSurvivesRestart(t *testing.T) {
@@ -20,9 +23,14 @@ func TestEmbeddedEpochSurvivesRestart(t *testing.T) {
 	for want := uint64(1); want <= 3; want++ {
 		s, err := OpenEmbedded(t.Context(), dir)
 		require.NoError(t, err)
-		epoch, err := s.Lead(t.Context())
+		epoch, err := s.Lead(t.Context(), 0)
 		require.NoError(t, err)
 		require.Equal(t, want, epoch)
+		if want == 3 {
+			epoch, err = s.Lead(t.Context(), 100)
+			require.NoError(t, err)
+			require.Equal(t, uint64(101), epoch)
+		}
 		require.NoError(t, s.Close())
 	}
 }
@@ -36,7 +44,7 @@ func TestEmbeddedEpochsAreNeverGivenTwice(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			epoch, err := s.Lead(t.Context())
+			epoch, err := s.Lead(t.Context(), 0)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil || seen[epoch] {
