@@ -167,7 +167,7 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 	r := p.ready()
 	answered := make(chan error, 1)
 	go func() {
-		_, err := ask(r.urls["europe"], "demo", 100_000, false)
+		_, err := ask(r.urls["europe"], "demo", 8000, false)
 		answered <- err
 	}()
 	p.until("it is in flight", func() bool {
