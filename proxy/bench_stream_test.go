@@ -235,7 +235,6 @@ func BenchmarkClientGone(b *testing.B) {
 // is served.
 func BenchmarkRefuse(b *testing.B) {
 	engines := []string{stubEngine(b), stubEngine(b)}
-	var sums [2]slice
 	var children [2]*child
 	var clients [2][]*client
 	for i, kind := range []string{"wardrop", "shedding"} {
@@ -243,17 +242,7 @@ func BenchmarkRefuse(b *testing.B) {
 		clients[i] = newClients(b, children[i].addr)
 		load(clients[i])
 	}
-	b.ResetTimer()
-	for range b.N {
-		for turn := range 2 * benchTurns {
-			i := turn % 2
-			before := children[i].cpu()
-			s := load(clients[i])
-			s.cpu = children[i].cpu() - before
-			sums[i].add(s)
-		}
-	}
-	b.StopTimer()
+	sums := inTurns(b, children, clients)
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(sums[0].cpuMicros(), "served-us")
 	b.ReportMetric(sums[1].cpuMicros(), "refused-us")

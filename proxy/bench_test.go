@@ -405,9 +405,25 @@ func newClients(b *testing.B, addr string) []*client {
 	return out
 }
 
+// inTurns loads two proxies in short turns, so that whatever else the machine does
+// falls on both.
+func inTurns(b *testing.B, children [2]*child, clients [2][]*client) (sums [2]slice) {
+	b.ResetTimer()
+	defer b.StopTimer()
+	for range b.N {
+		for turn := range 2 * benchTurns {
+			i := turn % 2
+			before := children[i].cpu()
+			s := load(clients[i])
+			s.cpu = children[i].cpu() - before
+			sums[i].add(s)
+		}
+	}
+	return sums
+}
+
 // BenchmarkProxy compares this proxy with the standard library's in front of the
-// same two engines. The two take short turns, so that whatever else the machine
-// does falls on both.
+// same two engines.
 func BenchmarkProxy(b *testing.B) {
 	engines := []string{stubEngine(b), stubEngine(b)}
 	const own, std = 0, 1
@@ -421,18 +437,7 @@ func BenchmarkProxy(b *testing.B) {
 			load(clients[i]) // to warm up
 		}
 	}
-	var sums [2]slice
-	b.ResetTimer()
-	for range b.N {
-		for turn := range 2 * benchTurns {
-			i := turn % 2
-			before := children[i].cpu()
-			s := load(clients[i])
-			s.cpu = children[i].cpu() - before
-			sums[i].add(s)
-		}
-	}
-	b.StopTimer()
+	sums := inTurns(b, children, clients)
 	require.Zero(b, sums[own].broken)
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(sums[own].cpuMicros(), "cpu-us/req")
