@@ -19,24 +19,31 @@ func view() *View {
 // TestViewErrorsNameTheField breaks a valid view in every way there is.
 func TestViewErrorsNameTheField(t *testing.T) {
 	require.NoError(t, view().Validate())
+	whole := view()
+	whole.Engines[0].Profile.FirstToken, whole.Engines[0].Profile.Spread = 1, MaxSpread
+	require.NoError(t, whole.Validate(), "the ends of the ranges are in them")
 	for want, mutate := range map[string]func(*View){
-		"clusters[0]: no name":                 func(v *View) { v.Clusters[0].Name = "" },
-		`clusters[1]: "a" is there twice`:      func(v *View) { v.Clusters = append(v.Clusters, v.Clusters[0]) },
-		"engines[0]: no name":                  func(v *View) { v.Engines[0].Name = "" },
-		`engines[1]: "e" is there twice`:       func(v *View) { v.Engines = append(v.Engines, v.Engines[0]) },
-		"models: none":                         func(v *View) { v.Engines[0].Models = nil },
-		`models: "m" is empty or there twice`:  func(v *View) { v.Engines[0].Models = []string{"m", "m"} },
-		"profile.t0: NaN":                      func(v *View) { v.Engines[0].Profile.T0 = math.NaN() },
-		"profile.u_max: +Inf":                  func(v *View) { v.Engines[0].Profile.UMax = math.Inf(1) },
-		"profile.batch: 0":                     func(v *View) { v.Engines[0].Profile.Batch = 0 },
-		"profile.kappa: 1 is not in (0, 0.95]": func(v *View) { v.Engines[0].Profile.Kappa = 1 },
-		"penalty: -1":                          func(v *View) { v.Engines[0].Penalty = -1 },
-		"ramp: 1.5 is not in [0, 1]":           func(v *View) { v.Engines[0].Ramp = 1.5 },
-		"profile.tokens: -1":                   func(v *View) { v.Engines[0].Profile.Tokens = -1 },
-		"profile.slots: NaN":                   func(v *View) { v.Engines[0].Profile.Slots = math.NaN() },
-		`models[0]: "" is empty`:               func(v *View) { v.Models = []Model{{}} },
-		"models[0]: token_seconds: -1":         func(v *View) { v.Models = []Model{{Name: "m", TokenSeconds: -1}} },
-		"models[0]: slot_seconds: NaN":         func(v *View) { v.Models = []Model{{Name: "m", SlotSeconds: math.NaN()}} },
+		"clusters[0]: no name":                    func(v *View) { v.Clusters[0].Name = "" },
+		`clusters[1]: "a" is there twice`:         func(v *View) { v.Clusters = append(v.Clusters, v.Clusters[0]) },
+		"engines[0]: no name":                     func(v *View) { v.Engines[0].Name = "" },
+		`engines[1]: "e" is there twice`:          func(v *View) { v.Engines = append(v.Engines, v.Engines[0]) },
+		"models: none":                            func(v *View) { v.Engines[0].Models = nil },
+		`models: "m" is empty or there twice`:     func(v *View) { v.Engines[0].Models = []string{"m", "m"} },
+		"profile.t0: NaN":                         func(v *View) { v.Engines[0].Profile.T0 = math.NaN() },
+		"profile.u_max: +Inf":                     func(v *View) { v.Engines[0].Profile.UMax = math.Inf(1) },
+		"profile.batch: 0":                        func(v *View) { v.Engines[0].Profile.Batch = 0 },
+		"profile.kappa: 1 is not in (0, 0.95]":    func(v *View) { v.Engines[0].Profile.Kappa = 1 },
+		"penalty: -1":                             func(v *View) { v.Engines[0].Penalty = -1 },
+		"ramp: 1.5 is not in [0, 1]":              func(v *View) { v.Engines[0].Ramp = 1.5 },
+		"profile.first_token: 2 is not in [0, 1]": func(v *View) { v.Engines[0].Profile.FirstToken = 2 },
+		"profile.first_token: NaN":                func(v *View) { v.Engines[0].Profile.FirstToken = math.NaN() },
+		"profile.spread: 11 is not in [0, 10]":    func(v *View) { v.Engines[0].Profile.Spread = 11 },
+		"profile.spread: -1":                      func(v *View) { v.Engines[0].Profile.Spread = -1 },
+		"profile.tokens: -1":                      func(v *View) { v.Engines[0].Profile.Tokens = -1 },
+		"profile.slots: NaN":                      func(v *View) { v.Engines[0].Profile.Slots = math.NaN() },
+		`models[0]: "" is empty`:                  func(v *View) { v.Models = []Model{{}} },
+		"models[0]: token_seconds: -1":            func(v *View) { v.Models = []Model{{Name: "m", TokenSeconds: -1}} },
+		"models[0]: slot_seconds: NaN":            func(v *View) { v.Models = []Model{{Name: "m", SlotSeconds: math.NaN()}} },
 		`engine "e" is in region "r", not "s"`: func(v *View) {
 			v.Distances = append(v.Distances, Distance{Cluster: "a", Region: "s", Engine: "e"})
 		},

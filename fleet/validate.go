@@ -152,6 +152,8 @@ func (p Profile) Validate() error {
 		inRange("profile.u_max", p.UMax, tiny, math.MaxFloat64),
 		inRange("profile.batch", p.Batch, tiny, math.MaxFloat64),
 		inRange("profile.kappa", p.Kappa, tiny, 0.95),
+		inRange("profile.first_token", p.FirstToken, 0, p.T0),
+		inRange("profile.spread", p.Spread, 0, MaxSpread),
 		inRange("profile.tokens", p.Tokens, 0, math.MaxFloat64),
 		inRange("profile.slots", p.Slots, 0, math.MaxFloat64),
 	)
@@ -161,8 +163,10 @@ func inRange(field string, x, low, high float64) error {
 	switch {
 	case x >= low && x <= high:
 		return nil
-	case low == 0:
+	case low == 0 && high == math.MaxFloat64:
 		return fmt.Errorf("%s: %v is not a number of at least 0", field, x)
+	case low == 0:
+		return fmt.Errorf("%s: %v is not in [0, %v]", field, x, high)
 	case high == math.MaxFloat64:
 		return fmt.Errorf("%s: %v is not a number above 0", field, x)
 	}

@@ -85,12 +85,23 @@ type Profile struct {
 	Batch float64 // requests that fit at once (slots or KV cache); > 0
 	Kappa float64 // the hard cap as a fraction of saturation, in (0, 0.95]
 
+	// FirstToken is the part of T0 until the first token, in seconds: 0 to T0; 0 is
+	// unknown.
+	FirstToken float64
+	// Spread scales the wait near saturation by how unevenly requests stay: (1+cv^2)/2
+	// of the time that they hold their place, cv its coefficient of variation. It is
+	// above 0, at most MaxSpread; 0 is 1, times that vary as much as their mean.
+	Spread float64
+
 	// Tokens and Slots are hard limits of their own, beside Kappa: KV-cache tokens,
 	// and requests, that the engine may hold on average; 0 is no limit. What a
 	// request holds stands in View.Models.
 	Tokens float64
 	Slots  float64
 }
+
+// MaxSpread is the largest Profile.Spread: a cv above 4 is no profile of one engine.
+const MaxSpread = 10
 
 // Model says what a request of a model holds of an engine on average, for the
 // engines' limits on Tokens and Slots. A model that is not listed holds nothing.

@@ -41,19 +41,26 @@ func TestOddLoads(t *testing.T) {
 		{T0: 1e-9, UMax: 1e12, Batch: 1, Kappa: 0.95},
 		{T0: 1e6, UMax: 1e-3, Batch: 0.01, Kappa: 0.5},
 		{T0: 1, UMax: 1e3, Batch: 1e6, Kappa: 0.9},
+		{T0: 1, UMax: 1e3, Batch: 64, Kappa: 0.9, FirstToken: 1, Spread: 1e-300},
+		{T0: 1, UMax: 1e3, Batch: 64, Kappa: 0.9, FirstToken: 1e-9, Spread: fleet.MaxSpread},
 	} {
-		m := latency.New(p)
-		s := m.Saturation()
-		for _, u := range []float64{math.NaN(), -1, 0, 1e-300, s * 0.5, s * edge(), s, 2 * s, 1e3 * s, 1e100} {
-			c := m.At(u)
-			for i, x := range []float64{m.Latency(u), m.Congestion(u), c.Phi, c.Slope, c.Bend} {
-				require.False(t, math.IsNaN(x), "%+v at %v: value %d", p, u, i)
-				require.GreaterOrEqual(t, x, 0.0, "%+v at %v: value %d", p, u, i)
-			}
+		for _, weights := range [][2]float64{{1, 1}, {0, 0}, {1, 0}, {0, 1}, {1e-9, 1e9}} {
+			requireOddLoads(t, p, latency.Weighted(p, weights[0], weights[1]))
 		}
 	}
 }
 
+func requireOddLoads(t *testing.T, p fleet.Profile, m latency.Model) {
+	t.Helper()
+	s := m.Saturation()
+	for _, u := range []float64{math.NaN(), -1, 0, 1e-300, s * 0.5, s * edge(), s, 2 * s, 1e3 * s, 1e100} {
+		c := m.At(u)
+		for i, x := range []float64{m.Latency(u), m.FirstToken(u), m.Congestion(u), c.Phi, c.Slope, c.Bend} {
+			require.False(t, math.IsNaN(x), "%+v at %v: value %d", p, u, i)
+			require.GreaterOrEqual(t, x, 0.0, "%+v at %v: value %d", p, u, i)
+		}
+	}
+}
 func edge() float64 { return 0.9999 }
 
 func drawProfile(t *rapid.T) fleet.Profile {
@@ -62,13 +69,27 @@ func drawProfile(t *rapid.T) fleet.Profile {
 		UMax:  rapid.Float64Range(0.1, 500).Draw(t, "u_max"),
 		Batch: rapid.Float64Range(1, 1000).Draw(t, "batch"),
 		Kappa: rapid.Float64Range(0.1, 0.95).Draw(t, "kappa"),
+
+		FirstToken: rapid.SampledFrom([]float64{0, 0.001, 0.01}).Draw(t, "first token"),
+		Spread:     rapid.SampledFrom([]float64{0, 0.5, 1, 3}).Draw(t, "spread"),
 	}
+}
+
+// drawModel is New of a profile half the time, else Weighted, by weights of which
+// one may be 0.
+func drawModel(t *rapid.T) latency.Model {
+	p := drawProfile(t)
+	if rapid.Bool().Draw(t, "new") {
+		return latency.New(p)
+	}
+	weight := rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(0.01, 100))
+	return latency.Weighted(p, weight.Draw(t, "first"), weight.Draw(t, "decode"))
 }
 
 // Increasing and convex everywhere, across the parabola's seam too.
 func TestConvexIncreasing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := latency.New(drawProfile(t))
+		m := drawModel(t)
 		a := rapid.Float64Range(0, 1.5).Draw(t, "a") * m.Saturation()
 		b := rapid.Float64Range(0, 1.5).Draw(t, "b") * m.Saturation()
 		if a > b {
@@ -76,6 +97,8 @@ func TestConvexIncreasing(t *testing.T) {
 		}
 		if ca, cb := m.At(a), m.At(b); cb.Slope < ca.Slope*(1-1e-12) {
 			t.Fatalf("slope falls from %v to %v", ca.Slope, cb.Slope)
+		} else if ca.Bend < 0 || cb.Bend < 0 {
+			t.Fatalf("bends down: %v and %v", ca, cb)
 		} else if cb.Phi < ca.Phi+ca.Slope*(b-a)-1e-9*cb.Phi {
 			t.Fatalf("not above its tangent: %v and %v", ca, cb)
 		}
@@ -84,7 +107,7 @@ func TestConvexIncreasing(t *testing.T) {
 
 func TestDerivatives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := latency.New(drawProfile(t))
+		m := drawModel(t)
 		u := rapid.Float64Range(0.01, 1.2).Draw(t, "rho") * m.Saturation()
 		if math.Abs(u/m.Saturation()-edge()) < 1e-3 || u > 0.98*m.Saturation() && u < m.Saturation() {
 			return // differences are too coarse at the pole
@@ -101,4 +124,61 @@ func TestDerivatives(t *testing.T) {
 			t.Fatalf("latency and congestion differ from slope by %v", d)
 		}
 	})
+}
+
+func TestWeightsOfOneAreNoWeights(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProfile(t)
+		if latency.Weighted(p, 1, 1) != latency.New(p) {
+			t.Fatal("differs from New")
+		}
+		p.Spread = 0
+		plain := latency.New(p)
+		p.Spread = 1
+		if plain != latency.New(p) {
+			t.Fatal("a spread of 1 is not the default")
+		}
+	})
+}
+
+// TestWorthIsTheSumOfItsParts: worth is linear in the weights, and at weights 1 and
+// 0 it is the time until the first token.
+func TestWorthIsTheSumOfItsParts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProfile(t)
+		p.FirstToken = p.T0 * rapid.Float64Range(0.001, 1).Draw(t, "part")
+		first, decode := rapid.Float64Range(0, 10).Draw(t, "first"), rapid.Float64Range(0, 10).Draw(t, "decode")
+		all, f, d := latency.Weighted(p, first, decode), latency.Weighted(p, 1, 0), latency.Weighted(p, 0, 1)
+		if all.Saturation() != f.Saturation() || all.Capacity() != d.Capacity() {
+			t.Fatal("capacity depends on the weights")
+		}
+		u := rapid.Float64Range(0, 1.5).Draw(t, "rho") * all.Saturation()
+		if want := first*f.Latency(u) + decode*d.Latency(u); math.Abs(all.Latency(u)-want) > 1e-9*want {
+			t.Fatalf("%v where the parts give %v", all.Latency(u), want)
+		}
+		if got, want := all.FirstToken(u), f.Latency(u); got != want {
+			t.Fatalf("first token after %v, want %v", got, want)
+		}
+	})
+}
+
+func TestUnknownFirstTokenIsDecode(t *testing.T) {
+	m := latency.Weighted(near, 5, 2)
+	assert.InDelta(t, 2*0.2, m.Latency(0), 1e-15)
+	assert.InDelta(t, latency.New(near).Latency(90), m.FirstToken(90), 1e-15, "bounded by the whole")
+	p := near
+	p.FirstToken, p.Spread = 0.05, 2
+	u, s := 100.0, latency.New(p).Saturation()
+	knee := 2 * math.Pow(u/s, math.Sqrt(2*201)-1) / ((1 - u/s) * s)
+	assert.InEpsilon(t, 0.05/(1-u/125)+knee, latency.New(p).FirstToken(u), 1e-12)
+	assert.InEpsilon(t, 0.2/(1-u/125)+knee, latency.New(p).Latency(u), 1e-12)
+}
+
+func BenchmarkAt(b *testing.B) {
+	m := latency.New(near)
+	sum := 0.0
+	for b.Loop() {
+		sum += latency.At(&m, 90).Bend
+	}
+	_ = sum
 }
