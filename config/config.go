@@ -58,7 +58,7 @@ type Policy struct {
 	Name string `yaml:"name"`
 	// Tick is the time between two plans. Default 2s.
 	Tick Duration `yaml:"tick"`
-	// Churn is the price of moving a request to another engine. Default 40ms.
+	// Churn is the price of moving a request to another engine. Default 70ms.
 	Churn Duration `yaml:"churn"`
 	// Gain is the proportional policy's: by which part of a score's relative error a
 	// weight is nudged each tick, 0 to 10. Default 0.1.
@@ -116,6 +116,8 @@ type Proxy struct {
 	// MaxConnections bounds the connections to one engine over HTTP/1.1; 0 has no
 	// bound. Default 0.
 	MaxConnections int `yaml:"max_connections"`
+	// EngineTLS says how engines reached by https are recognised.
+	EngineTLS EngineTLS `yaml:"engine_tls"`
 	// Paths are further paths to pass through by POST: their JSON bodies name a
 	// model, like those of the paths that are known.
 	Paths []string `yaml:"paths"`
@@ -125,6 +127,21 @@ type Proxy struct {
 	Data string `yaml:"data"`
 	// Control is the control plane's gRPC address. Default: control.listen.
 	Control string `yaml:"control"`
+}
+
+// EngineTLS says how engines reached by https are recognised, and how they
+// recognise data planes. Its files are PEM.
+type EngineTLS struct {
+	// CAFile holds the certificates that sign engines'; the system's are then not
+	// trusted. Default: the system's.
+	CAFile string `yaml:"ca_file"`
+	// CertFile and KeyFile are the certificate that data planes show to engines and
+	// its key; each new connection shows what they hold then. Default none.
+	CertFile string `yaml:"cert_file"`
+	KeyFile  string `yaml:"key_file"`
+	// ServerName is the name that engines' certificates must be made out to.
+	// Default: the host of the engine's URL.
+	ServerName string `yaml:"server_name"`
 }
 
 // Signals configures the signal path.
@@ -326,7 +343,7 @@ func (c *Config) setDefaults() {
 	set(&c.Policy.Name, "optimal")
 	set(&c.Policy.Gain, 0.1)
 	set(&c.Policy.Tick, Duration(2*time.Second))
-	set(&c.Policy.Churn, Duration(40*time.Millisecond))
+	set(&c.Policy.Churn, Duration(70*time.Millisecond))
 	set(&c.Policy.Shed.Critical, Duration(200*time.Second))
 	set(&c.Policy.Shed.Standard, Duration(20*time.Second))
 	set(&c.Policy.Shed.Batch, Duration(2*time.Second))

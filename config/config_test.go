@@ -73,6 +73,7 @@ func TestMistakes(t *testing.T) {
 		"infinite rate":      {edit("rate: 12", "rate: .inf"), `demand[0].rate: +Inf is not a number of at least 0`},
 		"bad address":        {edit("region: eu\n", "region: eu\n    listen: here\n"), `w.yaml:5:13: clusters[0].listen: "here" is not an address: write host:port, like 127.0.0.1:8080`},
 		"bound out of range": {good + "proxy: {bound: 0.01}\n", `w.yaml:11:16: proxy.bound: 0.01 is not between 0.05 and 10`},
+		"cert without key":   {good + "proxy: {engine_tls: {cert_file: c.pem}}\n", `w.yaml:11:21: proxy.engine_tls: cert_file and key_file go together: set both or none`},
 		"key twice":          {good + "demand: []\n", `w.yaml:11:1: demand: already set on line 9`},
 		"zero tick":          {good + "policy: {tick: 0s}\n", `w.yaml:11:16: policy.tick: want more than 0s`},
 		"empty":              {"", `w.yaml:1:1: the file is empty: it needs at least clusters and engines`},

@@ -57,6 +57,9 @@ func (c *Config) validate() Problems {
 	k.inRange("proxy.retry_budget", c.Proxy.RetryBudget, 0, 1)
 	k.address("proxy.control", c.Proxy.Control)
 	k.inRange("proxy.max_connections", float64(c.Proxy.MaxConnections), 0, 1<<20)
+	if t := c.Proxy.EngineTLS; (t.CertFile == "") != (t.KeyFile == "") {
+		k.fail("proxy.engine_tls", "cert_file and key_file go together: set both or none")
+	}
 	for i, p := range c.Proxy.Paths {
 		if !strings.HasPrefix(p, "/") || strings.ContainsAny(p, " {}?#") {
 			k.fail(fmt.Sprintf("proxy.paths[%d]", i), "%q is not a path: write it like /v1/custom", p)

@@ -59,6 +59,7 @@ type DataPlane struct {
 	control    grpc.ClientConnInterface
 	subscriber *weights.Subscriber
 	scraper    *signals.Scraper
+	pages      *http.Transport // the scraper's
 	prober     *prober
 	sequence   uint64 // of the reports
 }
@@ -70,6 +71,10 @@ func New(o Options) (*DataPlane, error) {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	}
+	secure, err := engineTLS(o.Proxy.EngineTLS)
+	if err != nil {
+		return nil, err
+	}
 	p := &DataPlane{
 		cluster: o.Cluster, config: o.Proxy, signals: o.Signals, started: time.Now(),
 		instance: newInstance(), log: o.Log.With("cluster", o.Cluster), control: o.Control,
@@ -78,9 +83,10 @@ func New(o Options) (*DataPlane, error) {
 	p.decisions = &ring{instance: p.instance}
 	p.queued.limit = int64(o.Proxy.QueueBytes)
 	p.metrics = newMetrics(p, o.Registry)
-	p.memory = newMemory(o.Proxy.RetryBudget, newTransports(o.Proxy, dial), p.metrics)
+	p.memory = newMemory(o.Proxy.RetryBudget, newTransports(o.Proxy, dial, secure), p.metrics)
+	p.pages = &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, TLSClientConfig: secure}
 	p.scraper = signals.NewScraper(context.Background(), signals.Options{
-		Interval: time.Duration(o.Signals.Interval), Timeout: time.Duration(o.Signals.Timeout), Report: p.progressed,
+		Interval: time.Duration(o.Signals.Interval), Timeout: time.Duration(o.Signals.Timeout), Report: p.progressed, Transport: p.pages,
 	})
 	p.subscriber = &weights.Subscriber{
 		Cluster: o.Cluster, Instance: p.instance, Conn: o.Control, Apply: p.apply, Log: p.log,
@@ -134,6 +140,7 @@ func (p *DataPlane) Run(ctx context.Context) {
 func (p *DataPlane) Close() {
 	p.background.Wait()
 	p.memory.transports.closeIdle()
+	p.pages.CloseIdleConnections()
 }
 
 // apply puts a snapshot in force. Tables are built here, off the request path.

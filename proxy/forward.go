@@ -266,7 +266,7 @@ func outcomeOf(ctx context.Context, err error) protect.Outcome {
 	switch {
 	case errors.Is(context.Cause(ctx), errStalled):
 		return protect.Stalled
-	case errors.As(err, &op) && op.Op == "dial":
+	case errors.As(err, &op) && (op.Op == "dial" || op.Op == opAlert):
 		return protect.Unreachable
 	}
 	return protect.Failure

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"net/url"
@@ -33,7 +34,7 @@ type transports struct {
 	unix       *http.Transport
 }
 
-func newTransports(c config.Proxy, dial dialer) *transports {
+func newTransports(c config.Proxy, dial dialer, secure *tls.Config) *transports {
 	base := func() *http.Transport {
 		return &http.Transport{
 			DialContext: dial, MaxIdleConnsPerHost: idlePerHost, MaxConnsPerHost: c.MaxConnections, IdleConnTimeout: idleTimeout,
@@ -43,6 +44,7 @@ func newTransports(c config.Proxy, dial dialer) *transports {
 	}
 	t := &transports{http1: base(), h2c: base(), unix: base()}
 	t.http1.ForceAttemptHTTP2 = true // over TLS, by ALPN
+	t.http1.DialTLSContext = dialTLS(dial, secure)
 	t.h2c.MaxConnsPerHost = 0
 	t.h2c.Protocols = new(http.Protocols)
 	t.h2c.Protocols.SetUnencryptedHTTP2(true)
