@@ -13,19 +13,19 @@ import (
 // refused, a plan's objective in seconds per second is
 //
 //	sum x (distance + offset) + sum (Phi(u) + penalty u) + sum V s
-//	  + Lambda/2 sum |X - X0| + Lambda/2 sum |Y - Y0|
+//	  + Lambda/2 sum |X - X0| + Lambda sum |Y - Y0|
 //
 // subject to u <= capacity, flow and refusals adding up to the demand.
 //
-// Moving is counted twice, at half the churn price each: by row and group, where
-// X adds up the row's flow to the group's engines; and by model and engine, where
-// Y adds up the flow of all the model's rows to the engine. A group is the
+// Moving is counted twice: by model and engine, at the churn price, where Y adds up
+// the flow of all the model's rows to the engine; and by row and group, at half of
+// it, where X adds up the row's flow to the group's engines. A group is the
 // engines of one region that serve a model and are equally far from every
-// cluster. So a request/s that leaves a group pays Lambda in all, and Lambda again
-// where it arrives; one that moves from an engine to another of its group pays
-// half of that; and rows that swap engines of a group pay nothing, for the load
-// that each engine has stays the same. A plan keeps such flows anyhow as far as
-// its X and Y permit.
+// cluster. So a request/s that moves from an engine to another of its group pays
+// Lambda where it leaves and Lambda where it arrives; one that moves to another
+// group pays half as much again at either end; and rows that swap engines of a
+// group pay nothing, for the load that each engine has stays the same. A plan
+// keeps such flows anyhow as far as its X and Y permit.
 //
 // X0 and Y0 are the last plan at the new demand: its weights times the demand
 // that its shed fractions admit. Engines that are gone have neither; what they
@@ -45,7 +45,7 @@ import (
 // so V counts beyond the dearest request that could be admitted instead:
 //
 //	V = base + Refuse[priority]
-//	base = max over the component of (distance + offset + penalty + Phi'(capacity)) + Lambda
+//	base = max over the component of (distance + offset + penalty + Phi'(capacity)) + 1.5 Lambda
 //
 // where the component is all engines joined by models in common, and the
 // distance is the greatest from any cluster. Hence the plan routes all that the
@@ -54,18 +54,18 @@ import (
 // Refuse do. base is 0 for a model that no engine serves. Since base follows the
 // engines, objectives compare between views only where nothing is shed.
 type Problem struct {
-	Lambda float64                      // seconds: the price of moving one request/s out of or into a group; >= 0
+	Lambda float64                      // seconds: the price of moving one request/s away from an engine or to one; >= 0
 	Refuse [fleet.NumPriorities]float64 // seconds: value of serving a request beyond the dearest one; falling with priority, > 0
 	Floor  float64                      // weights below it are not used, 0..0.1; rows of more than 50 engines have a lower one
 	Keep   float64                      // relative change of a weight below which the last weight stays, 0..0.1
 	MaxGap float64                      // certified relative gap beyond which a plan is refused, > 0
 }
 
-// DefaultProblem gives the defaults: a churn price of 40 ms; refusals at 2, 20
+// DefaultProblem gives the defaults: a churn price of 70 ms; refusals at 2, 20
 // and 200 s from batch to critical; weights from 0.002; changes from 0.001; a
 // gap of 1e-4.
 func DefaultProblem() Problem {
-	p := Problem{Lambda: 0.040, Floor: 2e-3, Keep: 1e-3, MaxGap: 1e-4}
+	p := Problem{Lambda: 0.070, Floor: 2e-3, Keep: 1e-3, MaxGap: 1e-4}
 	p.Refuse[fleet.Critical] = 200
 	p.Refuse[fleet.Standard] = 20
 	p.Refuse[fleet.Batch] = 2
@@ -100,3 +100,11 @@ func (p Problem) Validate() error {
 func (p Problem) RowFloor(engines int) float64 {
 	return min(p.Floor, 0.1/float64(max(engines, 1)))
 }
+
+// RowChurn is the price in seconds of one request/s more or less from a row to a
+// group.
+func (p *Problem) RowChurn() float64 { return 0.5 * p.Lambda }
+
+// EngineChurn is the price in seconds of one request/s more or less of a model at
+// an engine.
+func (p *Problem) EngineChurn() float64 { return p.Lambda }

@@ -124,8 +124,8 @@ func TestRejectsCorruptedPlans(t *testing.T) {
 		"price split otherwise": {func(p *fleet.Plan) { p.Engines[0].Congestion -= 0.1; p.Engines[0].Latency += 0.1 }, "does not fit"},
 		"price NaN":             {func(p *fleet.Plan) { p.Engines[0].Latency = math.NaN() }, "no load"},
 		"price below service":   {func(p *fleet.Plan) { p.Engines[0].Latency, p.Engines[0].Congestion = 0.1, 0 }, "no load"},
-		"cap price up":          {func(p *fleet.Plan) { p.Engines[3].Cap += 0.1 }, "bound"},
-		"cap price invented":    {func(p *fleet.Plan) { p.Engines[0].Cap = 0.1 }, "bound"},
+		"cap price up":          {func(p *fleet.Plan) { p.Engines[3].Cap += 0.3 }, "bound"},
+		"cap price invented":    {func(p *fleet.Plan) { p.Engines[0].Cap = 0.3 }, "bound"},
 		"cap price negative":    {func(p *fleet.Plan) { p.Engines[0].Cap = -0.1 }, "cap price"},
 		"penalty forgotten":     {func(p *fleet.Plan) { p.Engines[2].Penalty = 0 }, "penalty"},
 		"network changed":       {func(p *fleet.Plan) { p.Rows[1].Arcs[0].Network = 0.1 }, "network"},
@@ -133,7 +133,7 @@ func TestRejectsCorruptedPlans(t *testing.T) {
 		"group prices missing":  {func(p *fleet.Plan) { p.Prices = nil }, "bound"},
 		"group price NaN":       {func(p *fleet.Plan) { p.Prices[0].Seconds = math.NaN() }, "not finite"},
 		"group of nobody":       {func(p *fleet.Plan) { p.Prices[0].Model = "zzz" }, "nobody serves"},
-		"churn out of range":    {func(p *fleet.Plan) { p.Rows[1].Arcs[0].Churn = 0.05 }, "churn"},
+		"churn out of range":    {func(p *fleet.Plan) { p.Rows[1].Arcs[0].Churn = 0.2 }, "churn"},
 		"objective":             {func(p *fleet.Plan) { p.Objective *= 0.999 }, "objective"},
 		"bound":                 {func(p *fleet.Plan) { p.Bound *= 0.999 }, "bound"},
 		"gap":                   {func(p *fleet.Plan) { p.Gap += 1e-6 }, "gap"},
@@ -159,10 +159,10 @@ func groupOf(p *fleet.Plan, model string, engine int32) int {
 	return slices.IndexFunc(p.Prices, func(g fleet.GroupPrice) bool { return g.Model == model && g.Engine == engine })
 }
 
-// A request/s that moves pays half the churn price at each end as the engines
-// see it, and another half at each end if it changes its region.
+// A request/s that moves pays the churn price at each end as the engines see it,
+// and half as much again if it changes its region.
 func TestChurnIsCountedTwice(t *testing.T) {
-	for region, want := range map[string]float64{"a": 0.5, "b": 1} {
+	for region, want := range map[string]float64{"a": 1, "b": 1.5} {
 		profile := fleet.Profile{T0: 0.2, UMax: 100, Batch: 160, Kappa: 0.9}
 		v := &fleet.View{
 			Clusters: []fleet.Cluster{{Name: "A", Region: "a"}},

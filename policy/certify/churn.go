@@ -26,14 +26,14 @@ func (p *past) scratch(n int) []float64 {
 // group; enginePrice the same for a model's engines.
 func (c *Checker) rowPrice(at int) float64 {
 	if c.past.known[at] {
-		return c.problem.Lambda / 2
+		return c.problem.RowChurn()
 	}
 	return 0
 }
 
 func (c *Checker) enginePrice(m int) float64 {
 	if c.past.model[m] > 0 {
-		return c.problem.Lambda / 2
+		return c.problem.EngineChurn()
 	}
 	return 0
 }
@@ -142,7 +142,7 @@ func (c *Checker) prices() error {
 
 // arriveModel finds the least that a request can cost at each group of a model.
 func (c *Checker) arriveModel(m int, targets []int32) {
-	x, half := &c.index, c.enginePrice(m)
+	x, fare := &c.index, c.enginePrice(m)
 	start := int(x.start[m])
 	for g := x.groups[m]; g < x.groups[m+1]; g++ {
 		c.arrive[g] = math.Inf(1)
@@ -150,8 +150,8 @@ func (c *Checker) arriveModel(m int, targets []int32) {
 	for j, n := range targets {
 		g := x.group[start+j]
 		cost := c.engine[n].price + c.engine[n].view.Offset
-		worth := max(-half, min(half, c.price[g]-cost))
-		// half |y - y0| >= worth (y - y0) for any |worth| <= half.
+		worth := max(-fare, min(fare, c.price[g]-cost))
+		// fare |y - y0| >= worth (y - y0) for any |worth| <= fare.
 		c.bound -= worth * c.past.flow[start+j]
 		c.arrive[g] = min(c.arrive[g], cost+worth)
 	}
@@ -162,21 +162,21 @@ func (c *Checker) churn() {
 	x := &c.index
 	for k := range x.clusters {
 		for m := range x.models {
-			half := c.rowPrice(k*len(x.models) + m)
-			if half == 0 {
+			fare := c.rowPrice(k*len(x.models) + m)
+			if fare == 0 {
 				continue
 			}
 			for g := x.groups[m]; g < x.groups[m+1]; g++ {
 				at := k*len(x.first) + int(g)
-				c.objective += half * math.Abs(c.into[at]-c.past.into[at])
+				c.objective += fare * math.Abs(c.into[at]-c.past.into[at])
 			}
 		}
 	}
 	for m, targets := range x.targets {
-		half := c.enginePrice(m)
+		fare := c.enginePrice(m)
 		for j := range targets {
 			at := int(x.start[m]) + j
-			c.objective += half * math.Abs(c.flow[at]-c.past.flow[at])
+			c.objective += fare * math.Abs(c.flow[at]-c.past.flow[at])
 		}
 	}
 }

@@ -54,7 +54,7 @@ func (c *Checker) engines() error {
 	c.base = sized(c.base, x.parts)
 	for i := range c.engine {
 		e, base := &c.engine[i], &c.base[x.part[i]]
-		*base = max(*base, x.far[i]+e.view.Offset+e.view.Penalty+e.top+c.problem.Lambda)
+		*base = max(*base, x.far[i]+e.view.Offset+e.view.Penalty+e.top+c.problem.RowChurn()+c.problem.EngineChurn())
 	}
 	return nil
 }

@@ -149,7 +149,7 @@ func (b *builder) addClass(e int32, count float64) {
 	n.curve, n.count = append(n.curve, b.t.Curve[e]), append(n.count, count)
 	n.limit = append(n.limit, count*capacity(b.t, e, b.ramp)*(1-capMargin))
 	linear := b.t.Engines[e].Offset + b.t.Engines[e].Penalty
-	half := 0.5 * b.p.Lambda
+	fare := b.p.EngineChurn()
 	i, at := 0, b.t.ServesAt(e)
 	for j, m := range b.t.Serves(e) {
 		for b.c.models[i] != m {
@@ -161,12 +161,12 @@ func (b *builder) addClass(e int32, count float64) {
 		group := b.model[i] + b.t.GroupOf[at[j]] - b.t.GroupStart[m]
 		cost := linear
 		if b.moves[i] {
-			cost += half
+			cost += fare
 			last := count * b.past.hold[at[j]]
-			b.fixed += half * last
+			b.fixed += fare * last
 			if last > negligible*b.past.model[m] {
 				n.holdGroup = append(n.holdGroup, group)
-				n.holdCost = append(n.holdCost, linear-half)
+				n.holdCost = append(n.holdCost, linear-fare)
 				n.holdBound = append(n.holdBound, last)
 			}
 		}
@@ -209,22 +209,22 @@ func (b *builder) addRow(c, m, from, to int32) {
 	b.mix(at)
 
 	moves := b.past != nil && b.past.known[at]
-	half := 0.0
+	fare := 0.0
 	if moves {
-		half = 0.5 * b.p.Lambda
+		fare = b.p.RowChurn()
 	}
 	cells := b.t.Cell(c)
 	for g := from; g < to; g++ {
 		group := b.groupOf[g]
 		distance := b.t.Distance(c, b.t.GroupPlace[group])
-		n.cost = append(n.cost, distance+half)
+		n.cost = append(n.cost, distance+fare)
 		if !moves {
 			continue
 		}
 		last := b.past.cell[cells+int(group)] * b.past.admitted[at]
-		b.fixed += half * last
+		b.fixed += fare * last
 		if last > negligible*b.t.Rate[at] {
-			b.addSide(g, distance-half, last)
+			b.addSide(g, distance-fare, last)
 		}
 	}
 	for k, rate := range b.t.Demand[at] {

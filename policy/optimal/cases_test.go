@@ -253,11 +253,11 @@ func TestChurnTerms(t *testing.T) {
 	after := solve(t, p, v, before)
 	arcs := after.Row("A", "m").Arcs
 	require.Greater(t, arcs[0].Weight, before.Row("A", "m").Arcs[0].Weight)
-	assert.InDelta(t, p.Lambda, arcs[0].Churn, 1e-6)
-	assert.InDelta(t, -p.Lambda, arcs[1].Churn, 1e-6)
-	// C's requests did not use near, and do not now: to move there costs C half the
-	// price, and near, which others leave, gains the other half.
-	assert.InDelta(t, 0, after.Row("C", "m").Arcs[1].Churn, 1e-6)
+	assert.InDelta(t, p.RowChurn()+p.EngineChurn(), arcs[0].Churn, 1e-6)
+	assert.InDelta(t, -p.RowChurn()-p.EngineChurn(), arcs[1].Churn, 1e-6)
+	// C's requests did not use near, and do not now: to move there costs C the
+	// price between groups, and near, which others leave, gains that of an engine.
+	assert.InDelta(t, p.RowChurn()-p.EngineChurn(), after.Row("C", "m").Arcs[1].Churn, 1e-6)
 	for _, row := range before.Rows {
 		for _, a := range row.Arcs {
 			assert.Zero(t, a.Churn)

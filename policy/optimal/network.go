@@ -115,6 +115,6 @@ func (c *component) setBase(t *table.Table, p *policy.Problem, far []float64) {
 	c.base = 0
 	for _, e := range c.engines {
 		engine := t.Engines[e]
-		c.base = max(c.base, far[t.Place[e]]+engine.Offset+engine.Penalty+t.Top(e)+p.Lambda)
+		c.base = max(c.base, far[t.Place[e]]+engine.Offset+engine.Penalty+t.Top(e)+p.RowChurn()+p.EngineChurn())
 	}
 }

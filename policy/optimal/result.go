@@ -214,10 +214,10 @@ func (r *result) refusal(c *component, row int) float64 {
 	return least
 }
 
-// half is half the churn price where the row pays it, else 0.
-func (r *result) half(at int) float64 {
+// fare is the price of moving between groups where the row pays it, else 0.
+func (r *result) fare(at int) float64 {
 	if r.past != nil && r.past.known[at] {
-		return 0.5 * r.p.Lambda
+		return r.p.RowChurn()
 	}
 	return 0
 }
@@ -227,18 +227,18 @@ func (r *result) moves(m int32) bool { return r.past != nil && r.past.model[m] >
 
 // stay is the least that a unit can cost, churn included: where there was some
 // before, as one that stays; else as one that moves there.
-func stay(cost, half, before float64) float64 {
+func stay(cost, fare, before float64) float64 {
 	if before > 0 {
-		return cost - half
+		return cost - fare
 	}
-	return cost + half
+	return cost + fare
 }
 
 // churn is the churn term of a flow that costs its price: between the two prices
 // it takes up what is left.
-func churn(price, cost, half, before float64) float64 {
+func churn(price, cost, fare, before float64) float64 {
 	if before > 0 {
-		return max(-half, min(half, price-cost))
+		return max(-fare, min(fare, price-cost))
 	}
-	return half
+	return fare
 }

@@ -117,7 +117,7 @@ func (s *snapper) snapModel(m int32) {
 func (s *snapper) candidate(at int, c, m int32, cells, w []float64) bool {
 	tab := s.t
 	from := tab.GroupStart[m]
-	half, before := s.half(at), s.lastCells(at, c, m)
+	fare, before := s.fare(at), s.lastCells(at, c, m)
 	price := s.priceOf(at, c, m)
 	floor := 0.0
 	if s.level[m] == neat {
@@ -130,7 +130,7 @@ func (s *snapper) candidate(at int, c, m int32, cells, w []float64) bool {
 			last = before[j]
 		}
 		g := from + int32(j)
-		cost := stay(tab.Distance(c, tab.GroupPlace[g])+s.groupPrice[g], half, last)
+		cost := stay(tab.Distance(c, tab.GroupPlace[g])+s.groupPrice[g], fare, last)
 		switch {
 		case last > 0 && math.Abs(x-last) <= s.p.Keep*last:
 			w[j] = last
@@ -155,7 +155,7 @@ func (s *snapper) candidate(at int, c, m int32, cells, w []float64) bool {
 			if before != nil {
 				last = before[j]
 			}
-			if stay(tab.Distance(c, tab.GroupPlace[g])+s.groupPrice[g], half, last) > price+much*math.Abs(price) {
+			if stay(tab.Distance(c, tab.GroupPlace[g])+s.groupPrice[g], fare, last) > price+much*math.Abs(price) {
 				w[j] = 0
 			}
 		}
@@ -280,14 +280,14 @@ func (s *result) lastCells(at int, c, m int32) []float64 {
 // priceOf is what the row pays for one more request: the solver's answer, but
 // never less than the cheapest cell.
 func (s *result) priceOf(at int, c, m int32) float64 {
-	least, half, before := math.Inf(1), s.half(at), s.lastCells(at, c, m)
+	least, fare, before := math.Inf(1), s.fare(at), s.lastCells(at, c, m)
 	from := s.t.GroupStart[m]
 	for g := from; g < s.t.GroupStart[m+1]; g++ {
 		last := 0.0
 		if before != nil {
 			last = before[g-from]
 		}
-		least = min(least, stay(s.t.Distance(c, s.t.GroupPlace[g])+s.groupPrice[g], half, last))
+		least = min(least, stay(s.t.Distance(c, s.t.GroupPlace[g])+s.groupPrice[g], fare, last))
 	}
 	if s.state[at] == idle {
 		return least

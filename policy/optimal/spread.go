@@ -9,15 +9,18 @@ import (
 // spread is how the rows' flows into the groups are spread over the engines. It
 // keeps what it can of the last flows: an arc's flow is
 //
-//	stay[cell] bear[engine] last + more[cell] take[engine]
+//	stay[cell] bear[engine] (1 - give[cell] lose[engine]) last + more[cell] take[engine]
 //
-// A cell that shrinks keeps its last flows in proportion, an engine that shrinks
-// too, and what is then missing goes where engines are to have more. So a row
-// that moves leaves the flows of other rows alone. Without last flows all rows
-// spread alike.
+// Where a cell shrinks and an engine shrinks, the cell leaves that engine first:
+// one move serves both. Beyond that, a cell that shrinks keeps its last flows in
+// proportion, an engine that shrinks too, and what is then missing goes where
+// engines are to have more. So a row that moves leaves the flows of other rows
+// alone. Without last flows all rows spread alike.
 type spread struct {
 	stay, more []float64 // by cell: requests/s of each request/s; requests/s
+	give       []float64 // by cell: fraction
 	bear, take []float64 // by element of Serving: fractions
+	lose       []float64 // by element of Serving: fraction
 	engineFlow []float64 // by element of Serving: requests/s that result
 	load       []float64 // by engine: requests/s
 	open       []bool    // by group: some engine is not at its cap
@@ -25,6 +28,7 @@ type spread struct {
 	bears      bool      // some engine of the model under way shrinks
 
 	into, kept, need []float64 // by group: scratch
+	excess, lost     []float64 // by element of Serving: scratch of match
 }
 
 func (s *spread) reset(t *table.Table) {
@@ -32,6 +36,7 @@ func (s *spread) reset(t *table.Table) {
 	s.stay, s.more = resize(s.stay, cells), resize(s.more, cells)
 	n := t.ServingCount()
 	s.bear, s.take, s.engineFlow = resize(s.bear, n), resize(s.take, n), resize(s.engineFlow, n)
+	s.give, s.lose, s.excess, s.lost = resize(s.give, cells), resize(s.lose, n), resize(s.excess, n), resize(s.lost, n)
 	s.load = resize(s.load, len(t.Engines))
 	s.dirty = resize(s.dirty, len(t.Models))
 	clear(s.dirty)
@@ -77,10 +82,16 @@ func (s *snapper) spreadModel(m int32) {
 	}
 	clear(s.into[from:to])
 	for c := range int32(len(tab.Clusters)) {
-		s.shrinkRow(c, m, last)
+		s.sumRow(c, m)
 	}
-	s.bearModel(m, last)
-	s.bears = false
+	want := s.take[start:][:n] // solver's flow, with what is not worth having dropped
+	s.wish(m, want)
+	matched := s.past != nil && s.match(m, want)
+	for c := range int32(len(tab.Clusters)) {
+		s.shrinkRow(c, m, last, matched)
+	}
+	s.bearModel(m, last, want)
+	s.bears = matched
 	for _, b := range s.bear[start:][:n] {
 		s.bears = s.bears || b != 1
 	}
@@ -89,15 +100,15 @@ func (s *snapper) spreadModel(m int32) {
 	}
 }
 
-// shrinkRow finds what the row's cells keep and takes the rest out of last.
-func (s *snapper) shrinkRow(c, m int32, last []float64) {
+// sumRow adds the row's flows to those into the groups, and says how much of each
+// cell is to stay.
+func (s *snapper) sumRow(c, m int32) {
 	tab := s.t
 	at := tab.RowIndex(c, m)
 	from, to := tab.GroupStart[m], tab.GroupStart[m+1]
 	w := s.neat[tab.Cell(c):][from:to]
 	keep := s.stay[tab.Cell(c):][from:to]
 	before := s.lastCells(at, c, m)
-	less := false
 	for j := range w {
 		x := w[j] * s.let[at]
 		s.into[int(from)+j] += x
@@ -108,30 +119,169 @@ func (s *snapper) shrinkRow(c, m int32, last []float64) {
 		keep[j] = 1
 		if x0 := before[j] * s.past.admitted[at]; x < x0*(1-1e-15) {
 			keep[j] = x / x0
-			less = true
 		}
+	}
+}
+
+// matchRounds is how often match fits cells and engines to one another. More
+// rounds than two change nothing that could be measured.
+const matchRounds = 2
+
+// match finds, where cells and engines both shrink, what the ones leave the others
+// by: give and lose, by proportional fitting from below. False when nothing can be
+// matched.
+func (s *snapper) match(m int32, want []float64) bool {
+	tab := s.t
+	start := tab.ServingStart(m)
+	n := len(tab.Serving(m))
+	excess, lose, lost := s.excess[start:][:n], s.lose[start:][:n], s.lost[start:][:n]
+	shrinks := false
+	for j := range excess {
+		excess[j], lose[j] = s.tooMuch(m, j, want[j]), 0
+		if excess[j] > 0 {
+			lose[j], shrinks = 1, true
+		}
+	}
+	from, to := tab.GroupStart[m], tab.GroupStart[m+1]
+	for c := range int32(len(tab.Clusters)) {
+		clear(s.give[tab.Cell(c):][from:to])
+	}
+	if !shrinks {
+		return false
+	}
+	any := false
+	for range matchRounds {
+		clear(lost)
+		for c := range int32(len(tab.Clusters)) {
+			any = s.matchRow(c, m, lose, lost) || any
+		}
+		if !any {
+			return false
+		}
+		for j, x := range lost {
+			if x > 0 {
+				lose[j] = min(1, lose[j]*excess[j]/x)
+			}
+		}
+	}
+	return true
+}
+
+// tooMuch is what the model's j-th engine has more than it is to have.
+func (s *snapper) tooMuch(m int32, j int, want float64) float64 {
+	start := s.t.ServingStart(m)
+	had := s.past.hold[start+j]
+	slack := s.p.Keep
+	if s.level[m] == raw || s.engine[s.t.Serving(m)[j]].Cap > 0 {
+		slack = 0
+	}
+	if want < had*(1-slack-1e-14) {
+		return had - want
+	}
+	return 0
+}
+
+// matchRow fits the cells of a row that shrink, and adds what their engines lose.
+func (s *snapper) matchRow(c, m int32, lose, lost []float64) bool {
+	tab := s.t
+	at := tab.RowIndex(c, m)
+	from, to := tab.GroupStart[m], tab.GroupStart[m+1]
+	keep, give := s.stay[tab.Cell(c):][from:to], s.give[tab.Cell(c):][from:to]
+	before := s.lastCells(at, c, m)
+	shrinks := false
+	for j, k := range keep {
+		shrinks = shrinks || k < 1 && before != nil && before[j] > 0
+	}
+	if !shrinks || s.past.admitted[at] == 0 {
+		return false
+	}
+	group := tab.GroupOf[tab.ServingStart(m):][:len(lose)]
+	loses := s.kept[from:to] // of each request/s of the row, by group
+	s.losses(c, m, lose, loses)
+	arcs := s.past.arcs[at]
+	any := false
+	for j := range give {
+		give[j] = 0
+		if keep[j] < 1 && loses[j] > 0 {
+			give[j] = min(1, (1-keep[j])*before[j]/loses[j])
+			any = true
+		}
+	}
+	if any {
+		for j, l := range lose {
+			lost[j] += l * give[group[j]-from] * arcs[j].Weight * s.past.admitted[at]
+		}
+	}
+	return any
+}
+
+// shrinkRow takes what the row's cells do not keep out of last.
+func (s *snapper) shrinkRow(c, m int32, last []float64, matched bool) {
+	tab := s.t
+	at := tab.RowIndex(c, m)
+	from, to := tab.GroupStart[m], tab.GroupStart[m+1]
+	keep, give := s.stay[tab.Cell(c):][from:to], s.give[tab.Cell(c):][from:to]
+	before := s.lastCells(at, c, m)
+	if before == nil || s.past.admitted[at] == 0 {
+		return
+	}
+	less := false
+	for j, k := range keep {
+		less = less || k < 1 && before[j] > 0
 	}
 	if !less {
 		return
 	}
-	group := tab.GroupOf[tab.ServingStart(m):][:len(last)]
-	for j, a := range s.past.arcs[at] {
-		if a.Weight > 0 {
-			last[j] -= (1 - keep[group[j]-from]) * a.Weight * s.past.admitted[at]
+	start := tab.ServingStart(m)
+	group := tab.GroupOf[start:][:len(last)]
+	arcs := s.past.arcs[at]
+	if matched {
+		lose := s.lose[start:][:len(last)]
+		s.keepMore(c, m, lose)
+		for j, l := range lose {
+			g := group[j] - from
+			last[j] -= (1 - keep[g]*(1-give[g]*l)) * arcs[j].Weight * s.past.admitted[at]
 		}
+		return
+	}
+	for j, a := range arcs {
+		last[j] -= (1 - keep[group[j]-from]) * a.Weight * s.past.admitted[at]
+	}
+}
+
+// keepMore raises what shrinking cells keep by what matched moves take out.
+func (s *snapper) keepMore(c, m int32, lose []float64) {
+	tab := s.t
+	at := tab.RowIndex(c, m)
+	from, to := tab.GroupStart[m], tab.GroupStart[m+1]
+	keep, give := s.stay[tab.Cell(c):][from:to], s.give[tab.Cell(c):][from:to]
+	before, gone := s.lastCells(at, c, m), s.kept[from:to]
+	s.losses(c, m, lose, gone)
+	for j, g := range give {
+		if g > 0 {
+			keep[j] = min(1, keep[j]/max(1-g*gone[j]/before[j], 1e-300))
+		}
+	}
+}
+
+// losses adds up by group what each request/s of a row would lose.
+func (s *snapper) losses(c, m int32, lose, sum []float64) {
+	clear(sum)
+	group, from := s.t.GroupOf[s.t.ServingStart(m):][:len(lose)], s.t.GroupStart[m]
+	arcs := s.past.arcs[s.t.RowIndex(c, m)]
+	for j, l := range lose {
+		sum[group[j]-from] += l * arcs[j].Weight
 	}
 }
 
 // bearModel finds what each engine keeps of last and which part it takes of what
 // its group has more. It leaves in last what the engines have in the end.
-func (s *snapper) bearModel(m int32, last []float64) {
+func (s *snapper) bearModel(m int32, last, want []float64) {
 	tab := s.t
 	from, to := tab.GroupStart[m], tab.GroupStart[m+1]
 	start, serving := tab.ServingStart(m), tab.Serving(m)
 	group := tab.GroupOf[start:][:len(serving)]
 	bear, take := s.bear[start:][:len(serving)], s.take[start:][:len(serving)]
-	want := take // solver's flow, with what is not worth having dropped
-	s.wish(m, want)
 	for g := from; g < to; g++ {
 		s.need[g], s.kept[g] = 0, 0
 	}
@@ -185,9 +335,9 @@ func (s *snapper) wish(m int32, want []float64) {
 	for j, y := range flow {
 		all[group[j]] += y
 	}
-	half := 0.0
+	fare := 0.0
 	if s.moves(m) {
-		half = 0.5 * s.p.Lambda
+		fare = s.p.EngineChurn()
 	}
 	floor := 0.0
 	if s.level[m] == neat {
@@ -198,10 +348,10 @@ func (s *snapper) wish(m int32, want []float64) {
 		want[j] = flow[j]
 		if s.level[m] < raw {
 			last := 0.0
-			if half > 0 {
+			if fare > 0 {
 				last = s.past.hold[start+j]
 			}
-			cost, price := stay(s.cost(e), half, last), s.groupPrice[g]
+			cost, price := stay(s.cost(e), fare, last), s.groupPrice[g]
 			if flow[j] < floor*all[g] || cost > price+much*math.Abs(price) {
 				want[j] = 0
 			}
@@ -243,6 +393,7 @@ func (s *snapper) moveRow(c, m int32) {
 	from, to := tab.GroupStart[m], tab.GroupStart[m+1]
 	w := s.neat[tab.Cell(c):][from:to]
 	keep, more := s.stay[tab.Cell(c):][from:to], s.more[tab.Cell(c):][from:to]
+	give := s.give[tab.Cell(c):][from:to]
 	left := s.into[from:to] // not needed any more: what the row's cells keep
 	clear(more)
 	if s.let[at] == 0 {
@@ -257,7 +408,8 @@ func (s *snapper) moveRow(c, m int32) {
 		group := tab.GroupOf[start:]
 		for j, a := range s.past.arcs[at] {
 			if a.Weight > 0 {
-				left[group[j]-from] += a.Weight * s.bear[start+j]
+				g := group[j] - from
+				left[g] += a.Weight * s.bear[start+j] * (1 - give[g]*s.lose[start+j])
 			}
 		}
 	}

@@ -117,13 +117,13 @@ func (s *stayer) priceGroups(m int32) (saving float64, ok bool) {
 	for g := range low {
 		low[g], high[g], mean[g], flow[g] = math.Inf(-1), math.Inf(1), 0, 0
 	}
-	half, start := 0.5*t.p.Lambda, tab.ServingStart(m)
+	fare, start := t.p.EngineChurn(), tab.ServingStart(m)
 	cost := func(e int32) float64 { return t.staySlope[e] + tab.Engines[e].Offset + tab.Engines[e].Penalty }
 	for j, e := range tab.Serving(m) {
 		g, a := tab.GroupOf[start+j]-from, cost(e)
-		high[g] = min(high[g], a+half)
+		high[g] = min(high[g], a+fare)
 		if y := t.past.hold[start+j]; y > 0 {
-			low[g] = max(low[g], a-half)
+			low[g] = max(low[g], a-fare)
 			mean[g] += y * a
 			flow[g] += y
 		}
@@ -140,7 +140,7 @@ func (s *stayer) priceGroups(m int32) (saving float64, ok bool) {
 	}
 	for j, e := range tab.Serving(m) {
 		if y := t.past.hold[start+j]; y > 0 {
-			saving += y * max(0, cost(e)-half-t.groupPrice[tab.GroupOf[start+j]])
+			saving += y * max(0, cost(e)-fare-t.groupPrice[tab.GroupOf[start+j]])
 		}
 	}
 	return saving, true
@@ -149,14 +149,14 @@ func (s *stayer) priceGroups(m int32) (saving float64, ok bool) {
 // priceRow does the same for a row and its cells.
 func (s *stayer) priceRow(at int, c, m int32) (saving float64, ok bool) {
 	t, tab := s.tick, s.tick.t
-	half, cells := 0.5*t.p.Lambda, t.past.cell[tab.Cell(c):]
+	fare, cells := t.p.RowChurn(), t.past.cell[tab.Cell(c):]
 	open, mean, dearest := math.Inf(1), 0.0, math.Inf(-1)
 	for g := tab.GroupStart[m]; g < tab.GroupStart[m+1]; g++ {
 		cost := tab.Distance(c, tab.GroupPlace[g]) + t.groupPrice[g]
-		open = min(open, cost+half)
+		open = min(open, cost+fare)
 		if w := cells[g]; w > 0 {
 			mean += w * cost
-			dearest = max(dearest, cost-half)
+			dearest = max(dearest, cost-fare)
 		}
 	}
 	t.rowPrice[at] = max(dearest, min(open, mean))
@@ -164,7 +164,7 @@ func (s *stayer) priceRow(at int, c, m int32) (saving float64, ok bool) {
 		return 0, true
 	}
 	for g := tab.GroupStart[m]; g < tab.GroupStart[m+1]; g++ {
-		cost := tab.Distance(c, tab.GroupPlace[g]) + t.groupPrice[g] - half
+		cost := tab.Distance(c, tab.GroupPlace[g]) + t.groupPrice[g] - fare
 		saving += t.past.admitted[at] * cells[g] * max(0, cost-open)
 	}
 	return saving, dearest <= open*(1+much)
@@ -178,13 +178,13 @@ func (s *stayer) goodBySolution(best *interior) bool {
 	if s.cost > best.now.objective*(1+enough*t.p.MaxGap) {
 		return false
 	}
-	half, groups := 0.5*t.p.Lambda, int32(len(tab.Models))
+	fare, groups := t.p.RowChurn(), int32(len(tab.Models))
 	for i, at := range best.row {
 		c, first := at/groups, best.first[i]
 		cells := t.past.cell[tab.Cell(c):]
 		for g := first; g < first+int32(best.width(i)); g++ {
 			global := best.groupOf[g]
-			cost := tab.Distance(c, tab.GroupPlace[global]) + best.groupPrice[g] - half
+			cost := tab.Distance(c, tab.GroupPlace[global]) + best.groupPrice[g] - fare
 			if cells[global]*t.past.admitted[at] > used*tab.Rate[at] && cost > best.rowPrice[i]*(1+much) {
 				return false
 			}

@@ -94,9 +94,9 @@ func refuseAll(demand *[fleet.NumPriorities]float64) (shed shedding) {
 func (s *snapper) writePrices(plan *fleet.Plan) {
 	t := s.t
 	for m := range int32(len(t.Models)) {
-		half := 0.0
+		fare := 0.0
 		if s.moves(m) {
-			half = 0.5 * s.p.Lambda
+			fare = s.p.EngineChurn()
 		}
 		from, to := t.GroupStart[m], t.GroupStart[m+1]
 		least, first := s.need[from:to], s.kept[from:to]
@@ -107,10 +107,10 @@ func (s *snapper) writePrices(plan *fleet.Plan) {
 		for j, e := range t.Serving(m) {
 			g := t.GroupOf[start+j] - from
 			last := 0.0
-			if half > 0 {
+			if fare > 0 {
 				last = s.past.hold[start+j]
 			}
-			least[g] = min(least[g], stay(s.cost(e), half, last))
+			least[g] = min(least[g], stay(s.cost(e), fare, last))
 			if first[g] < 0 {
 				first[g] = float64(e)
 			}
@@ -125,21 +125,21 @@ func (s *snapper) writePrices(plan *fleet.Plan) {
 				plan.Prices = append(plan.Prices, fleet.GroupPrice{Model: t.Models[m], Engine: e, Seconds: s.groupPrice[g]})
 			}
 		}
-		s.engineChurn(m, half)
+		s.engineChurn(m, fare)
 	}
 }
 
 // engineChurn sets the churn terms that the model's engines cause; they take the
 // place of want, which is not needed any more.
-func (s *snapper) engineChurn(m int32, half float64) {
+func (s *snapper) engineChurn(m int32, fare float64) {
 	t := s.t
 	start := t.ServingStart(m)
 	s.hold = resize(s.hold, t.ServingCount())
 	for j, e := range t.Serving(m) {
 		p := start + j
 		s.hold[p] = 0
-		if half > 0 {
-			s.hold[p] = churn(s.groupPrice[t.GroupOf[p]], s.cost(e), half, s.past.hold[p])
+		if fare > 0 {
+			s.hold[p] = churn(s.groupPrice[t.GroupOf[p]], s.cost(e), fare, s.past.hold[p])
 		}
 	}
 }
@@ -170,9 +170,11 @@ func (s *snapper) writeRow(plan *fleet.Plan, row *fleet.Row, at int, c, m int32)
 		}
 	} else {
 		last = last[:n]
+		lose := s.lose[start:][:n]
+		give := s.give[t.Cell(c):][from:t.GroupStart[m+1]]
 		for j, e := range serving {
 			g := group[j] - from
-			w := keep[g]*bear[j]*last[j].Weight + more[g]*take[j]
+			w := keep[g]*bear[j]*(1-give[g]*lose[j])*last[j].Weight + more[g]*take[j]
 			sum += w
 			arcs[j] = fleet.Arc{Engine: e, Weight: w, Network: distance[g] + offset[j], Churn: gives[g] + hold[j]}
 			load[j] += let * w
@@ -197,13 +199,13 @@ func (s *snapper) cellTerms(at int, c, m int32) (keep, more, distance, gives []f
 	from, to := t.GroupStart[m], t.GroupStart[m+1]
 	keep, more = s.stay[t.Cell(c):][from:to], s.more[t.Cell(c):][from:to]
 	distance, gives = s.cellDistance[from:to], s.cellChurn[from:to]
-	half, before, price := s.half(at), s.lastCells(at, c, m), s.priceOf(at, c, m)
+	fare, before, price := s.fare(at), s.lastCells(at, c, m), s.priceOf(at, c, m)
 	for j := range distance {
 		g := from + int32(j)
 		distance[j] = t.Distance(c, t.GroupPlace[g])
 		gives[j] = 0
-		if half > 0 {
-			gives[j] = churn(price, distance[j]+s.groupPrice[g], half, before[j])
+		if fare > 0 {
+			gives[j] = churn(price, distance[j]+s.groupPrice[g], fare, before[j])
 		}
 	}
 	return keep, more, distance, gives
