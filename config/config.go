@@ -93,6 +93,9 @@ type Proxy struct {
 	Bound float64 `yaml:"bound"`
 	// RetryBudget is the most retries per admitted request, 0 to 1. Default 0.2.
 	RetryBudget float64 `yaml:"retry_budget"`
+	// UploadTimeout is how long a request's body may go on without bringing 16 KiB or
+	// its end; 0 has no bound. Default 10s.
+	UploadTimeout Duration `yaml:"upload_timeout"`
 	// FirstByteTimeout bounds the wait for an engine's first byte; 0 waits as
 	// long as the client does. Default 0.
 	FirstByteTimeout Duration `yaml:"first_byte_timeout"`
@@ -351,6 +354,9 @@ func (c *Config) setDefaults() {
 	set(&c.Proxy.Bound, 0.5)
 	if !c.has("proxy.retry_budget") {
 		c.Proxy.RetryBudget = 0.2
+	}
+	if !c.has("proxy.upload_timeout") {
+		c.Proxy.UploadTimeout = Duration(10 * time.Second)
 	}
 	if !c.has("proxy.stall_after") {
 		c.Proxy.StallAfter = Duration(10 * time.Second)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // bodyBuffer is a request's body, read whole; each attempt reads it through a
@@ -26,6 +27,8 @@ const (
 	smallBody = 64 << 10
 	// pooledMax keeps the pool from hoarding the memory of a few huge bodies.
 	pooledMax = 4 << 20
+	// promisedMax is the memory that a client gets for what it only says it will send.
+	promisedMax = 1 << 20
 	// drainFactor is how many times the limit of a body is read of one that exceeds
 	// it.
 	drainFactor = 8
@@ -35,17 +38,30 @@ var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 var errTooLarge = errors.New("the body is too large")
 
-// readBody reads at most limit bytes; the caller holds one reference.
-func readBody(r *http.Request, limit int64) (*bodyBuffer, error) {
+// readBody reads at most limit bytes; the caller holds one reference. A body of
+// which too little comes in a window is errSlow; a window of 0 waits as long as
+// the client does.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64, window time.Duration) (*bodyBuffer, error) {
+	if r.ContentLength == 0 {
+		return newBody(nil), nil
+	}
+	u := newUpload(w, r, window)
+	b, err := u.all(r, limit)
+	if slow := u.done(); err == nil && slow != nil {
+		b.release()
+		return nil, slow
+	}
+	return b, err
+}
+
+// all reads the body that it watches.
+func (u *upload) all(r *http.Request, limit int64) (*bodyBuffer, error) {
 	switch n := r.ContentLength; {
 	case n > limit:
-		drain(r, limit)
-		return nil, errTooLarge
-	case n == 0:
-		return newBody(nil), nil
+		return nil, u.drain(r, limit)
 	case n > 0 && n <= smallBody:
 		data := make([]byte, n)
-		if _, err := io.ReadFull(r.Body, data); err != nil {
+		if _, err := io.ReadFull(u, data); err != nil {
 			return nil, err
 		}
 		return newBody(data), nil
@@ -53,14 +69,13 @@ func readBody(r *http.Request, limit int64) (*bodyBuffer, error) {
 	buf := bodies.Get().(*bytes.Buffer)
 	buf.Reset()
 	if r.ContentLength > 0 {
-		buf.Grow(int(r.ContentLength) + bytes.MinRead)
+		buf.Grow(int(min(r.ContentLength, promisedMax)) + bytes.MinRead)
 	}
 	b := &bodyBuffer{pooled: buf}
 	b.refs.Store(1)
-	_, err := buf.ReadFrom(io.LimitReader(r.Body, limit+1))
+	_, err := buf.ReadFrom(io.LimitReader(u, limit+1))
 	if b.data = buf.Bytes(); err == nil && int64(len(b.data)) > limit {
-		err = errTooLarge
-		drain(r, limit)
+		err = u.drain(r, limit)
 	}
 	if err != nil {
 		b.release()
@@ -71,12 +86,12 @@ func readBody(r *http.Request, limit int64) (*bodyBuffer, error) {
 
 // drain reads on for a while past the limit: to a client that writes its whole
 // body before it reads, an answer with the connection closed behind it looks like
-// a reset. What it reads is not kept.
-func drain(r *http.Request, limit int64) {
-	if r.Header.Get("Expect") != "" {
-		return // the client waits to be told to send it
+// a reset. What it reads is not kept. It gives errTooLarge.
+func (u *upload) drain(r *http.Request, limit int64) error {
+	if r.Header.Get("Expect") == "" { // else the client waits to be told to send it
+		_, _ = io.CopyN(io.Discard, u, drainFactor*limit)
 	}
-	_, _ = io.CopyN(io.Discard, r.Body, drainFactor*limit)
+	return errTooLarge
 }
 
 // newBody makes a body of memory that nobody else writes to.

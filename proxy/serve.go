@@ -52,7 +52,7 @@ func (p *DataPlane) serve(w http.ResponseWriter, r *http.Request, e endpoint) {
 	q := p.newRequest(w, r)
 	defer p.done(q)
 	q.endpoint = e
-	body, err := readBody(r, int64(p.config.MaxBody))
+	body, err := p.readBody(w, r)
 	if err != nil {
 		p.refuse(w, q, p.bodyError(r, err))
 		return
@@ -102,12 +102,25 @@ func (p *DataPlane) remember(q *request) {
 	p.decisions.put(d)
 }
 
+// readBody reads a request's body within the bounds of the configuration.
+func (p *DataPlane) readBody(w http.ResponseWriter, r *http.Request) (*bodyBuffer, error) {
+	b, err := readBody(w, r, int64(p.config.MaxBody), time.Duration(p.config.UploadTimeout))
+	if errors.Is(err, errSlow) {
+		w.Header().Set("Connection", "close") // what is still to come would be taken for a request
+	}
+	return b, err
+}
+
 // bodyError says why a body could not be read. A client that went away gets no
 // answer that it could read, but the connection must still be closed by one.
 func (p *DataPlane) bodyError(r *http.Request, err error) *refusal {
 	if errors.Is(err, errTooLarge) {
 		return refuse(http.StatusRequestEntityTooLarge, "invalid_request_error", "body_too_large",
 			"the body is larger than %d bytes, the limit of this proxy", p.config.MaxBody)
+	}
+	if errors.Is(err, errSlow) {
+		return refuse(http.StatusRequestTimeout, "invalid_request_error", "slow_body",
+			"the body came too slowly: less than %d bytes in %v", uploadLeast, time.Duration(p.config.UploadTimeout))
 	}
 	if r.Context().Err() != nil {
 		return clientClosed()

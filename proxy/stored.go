@@ -82,7 +82,7 @@ type candidate struct {
 func (p *DataPlane) serveStored(w http.ResponseWriter, r *http.Request) {
 	q := p.newRequest(w, r)
 	defer p.done(q)
-	body, err := readBody(r, int64(p.config.MaxBody))
+	body, err := p.readBody(w, r)
 	if err != nil {
 		p.refuse(w, q, p.bodyError(r, err))
 		return
