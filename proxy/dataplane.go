@@ -50,7 +50,7 @@ type DataPlane struct {
 	table     atomic.Pointer[table]
 	aliasList []config.Alias
 	aliases   map[string]*alias
-	queued    waitingBytes
+	waiting   waitingRoom
 	decisions *ring
 	stored    *stored
 	// background holds the losers of hedges until they have ended.
@@ -81,7 +81,7 @@ func New(o Options) (*DataPlane, error) {
 		aliasList: o.Aliases, aliases: newAliases(o.Aliases), stored: newStored(), prober: newProber(dial),
 	}
 	p.decisions = &ring{instance: p.instance}
-	p.queued.limit = int64(o.Proxy.QueueBytes)
+	p.waiting.limit = int64(o.Proxy.QueueBytes)
 	p.metrics = newMetrics(p, o.Registry)
 	p.memory = newMemory(o.Proxy.RetryBudget, newTransports(o.Proxy, dial, secure), p.metrics)
 	p.pages = &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, TLSClientConfig: secure}

