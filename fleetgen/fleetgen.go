@@ -20,6 +20,7 @@ type Spec struct {
 	Util     float64 // demand over capacity of each model, default 0.8
 	Kappa    float64 // the engines' caps over saturation, default 0.9
 	Multi    float64 // fraction of engines that serve two models, 0..1
+	Noise    float64 // relative, of each engine's distances around its region's; 0: as far as the region
 	Seed     uint64
 }
 
@@ -27,7 +28,7 @@ type Spec struct {
 func Parse(text string) (Spec, error) {
 	s := Spec{Clusters: 10, Engines: 100, Models: 1, Util: 0.8, Kappa: 0.9}
 	counts := map[string]*int{"clusters": &s.Clusters, "engines": &s.Engines, "models": &s.Models, "regions": &s.Regions}
-	numbers := map[string]*float64{"util": &s.Util, "kappa": &s.Kappa, "multi": &s.Multi}
+	numbers := map[string]*float64{"util": &s.Util, "kappa": &s.Kappa, "multi": &s.Multi, "noise": &s.Noise}
 	for part := range strings.SplitSeq(text, ",") {
 		key, value, _ := strings.Cut(part, "=")
 		var err error
@@ -41,7 +42,7 @@ func Parse(text string) (Spec, error) {
 		case key == "seed":
 			s.Seed, err = strconv.ParseUint(value, 10, 64)
 		default:
-			return s, fmt.Errorf("unknown %q: known are clusters, engines, models, regions, util, kappa, multi, seed", key)
+			return s, fmt.Errorf("unknown %q: known are clusters, engines, models, regions, util, kappa, multi, noise, seed", key)
 		}
 		if err != nil {
 			return s, fmt.Errorf("%s: %w", key, err)
@@ -63,6 +64,8 @@ func (s Spec) validate() error {
 		return fmt.Errorf("kappa: %v is not in (0, 0.95]", s.Kappa)
 	case !(s.Multi >= 0 && s.Multi <= 1):
 		return fmt.Errorf("multi: %v is not in [0, 1]", s.Multi)
+	case !(s.Noise >= 0 && s.Noise <= 1):
+		return fmt.Errorf("noise: %v is not in [0, 1]", s.Noise)
 	}
 	return nil
 }
@@ -72,6 +75,7 @@ func (s Spec) View() *fleet.View {
 	d := &draw{Spec: s, rng: rand.New(rand.NewPCG(s.Seed, 17)), view: &fleet.View{}, capacity: make([]float64, s.Models)}
 	d.places()
 	d.engines()
+	d.addNoise()
 	d.demands()
 	return d.view
 }
@@ -147,13 +151,31 @@ func (d *draw) drop() {
 	for _, e := range d.view.Engines {
 		used[e.Region] = true
 	}
-	kept := d.view.Distances[:0]
+	var kept []fleet.Distance
 	for _, x := range d.view.Distances {
 		if used[x.Region] {
 			kept = append(kept, x)
 		}
 	}
 	d.view.Distances = kept
+}
+
+// addNoise gives every engine distances of its own.
+func (d *draw) addNoise() {
+	if d.Noise == 0 {
+		return
+	}
+	far := map[string][]fleet.Distance{}
+	for _, x := range d.view.Distances {
+		far[x.Region] = append(far[x.Region], x)
+	}
+	for _, e := range d.view.Engines {
+		for _, x := range far[e.Region] {
+			x.Engine = e.Name
+			x.Seconds = math.Round(1e6*x.Seconds*max(0.1, 1+d.Noise*d.rng.NormFloat64())) / 1e6
+			d.view.Distances = append(d.view.Distances, x)
+		}
+	}
 }
 
 func model(m int) string { return fmt.Sprintf("m%02d", m) }

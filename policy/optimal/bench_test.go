@@ -17,12 +17,14 @@ import (
 
 // sized is a fleet of 20 models at 95 % of its caps: 10,000 engines in 24 regions
 // and 100 clusters, or 2,000 in 16 and 50.
-func sized(engines int, multi float64) *fleet.View {
+func sized(engines int, multi float64) *fleet.View { return sizedShape(engines, multi).view() }
+
+func sizedShape(engines int, multi float64) shape {
 	s := shape{clusters: 100, engines: engines, models: 20, regions: 24, seed: 1, util: 0.95, kappa: 0.95, multi: multi}
 	if engines <= 2000 {
 		s.clusters, s.regions = 50, 16
 	}
-	return s.view()
+	return s
 }
 
 // workers runs jobs on n goroutines.
@@ -111,7 +113,11 @@ func BenchmarkSpeed(b *testing.B) {
 	grown.run(b, small, nil)
 	both.run(b, multi, nil)
 	churn.run(b, large, last)
-	for _, r := range []*rig{cold, two, warm, again, grown, both, churn} {
+	noisy := sizedShape(10000, 0)
+	noisy.noise = 0.03
+	apart, own := noisy.view(), newRig(optimal.Options{})
+	own.run(b, apart, nil)
+	for _, r := range []*rig{cold, two, warm, again, grown, both, churn, own} {
 		r.solve, r.tick, r.gap = nil, nil, 0
 	}
 	var passes []float64
@@ -127,6 +133,7 @@ func BenchmarkSpeed(b *testing.B) {
 		two.run(b, large, nil)
 		grown.run(b, small, nil)
 		both.run(b, multi, nil)
+		own.run(b, apart, nil)
 		moved := shifted(large, 0.01, round)
 		warm.run(b, moved, nil)
 		again.run(b, moved, nil)
@@ -142,7 +149,7 @@ func BenchmarkSpeed(b *testing.B) {
 		{solve / median(two.solve), "two-workers"}, {solve / median(grown.solve), "growth"},
 		{median(both.solve) / solve, "multi-model"}, {median(warm.solve) / median(again.solve), "warm/cold"},
 		{median(cold.tick) / solve, "tick/solve"}, {median(churn.tick) / median(churn.solve), "churn-tick/solve"},
-		{median(churn.solve) / solve, "churn/cold"},
+		{median(churn.solve) / solve, "churn/cold"}, {median(own.solve) / solve, "own-distances"}, {own.gap, "own-gap"},
 	} {
 		b.ReportMetric(m.value, m.unit)
 	}

@@ -19,6 +19,8 @@ type builder struct {
 	c    *component
 	ramp bool // limits of cold engines are kept
 
+	columns *columns // nil: a row has arcs to all groups of its model
+
 	sorted []int32 // the component's engines, those alike side by side
 	traits []trait // by engine of the component: what sorted rests on
 	twin   []bool  // by place in sorted: alike to the one before, but for last flows
@@ -108,6 +110,7 @@ func (b *builder) alike(x, y int32) bool {
 // addGroups numbers the groups of the models that are asked for, and says which
 // of these pay churn.
 func (b *builder) addGroups() {
+	b.place = b.place[:0]
 	b.groupOf, b.model, b.active, b.moves = b.groupOf[:0], b.model[:0], b.active[:0], b.moves[:0]
 	for _, m := range b.c.models {
 		b.model = append(b.model, int32(len(b.groupOf)))
@@ -118,7 +121,7 @@ func (b *builder) addGroups() {
 		b.active, b.moves = append(b.active, active), append(b.moves, b.past != nil && b.past.model[m] > 0)
 		if active {
 			for g := b.t.GroupStart[m]; g < b.t.GroupStart[m+1]; g++ {
-				b.groupOf = append(b.groupOf, g)
+				b.groupOf, b.place = append(b.groupOf, g), append(b.place, b.t.GroupPlace[g])
 			}
 		}
 	}
@@ -190,7 +193,9 @@ func capacity(t *table.Table, e int32, ramp bool) float64 {
 // addRows adds the rows with demand, their arcs and sides.
 func (b *builder) addRows() {
 	n := &b.network
-	n.row, n.demand, n.first, n.cost = n.row[:0], n.demand[:0], n.first[:0], n.cost[:0]
+	n.row, n.demand, n.cost, n.arcGroup = n.row[:0], n.demand[:0], n.cost[:0], n.arcGroup[:0]
+	n.first, n.beyond = n.first[:0], n.beyond[:0]
+	n.lean = b.columns != nil
 	n.arcStart, n.sideStart = append(n.arcStart[:0], 0), append(n.sideStart[:0], 0)
 	n.sideGroup, n.sideCost, n.sideBound = n.sideGroup[:0], n.sideCost[:0], n.sideBound[:0]
 	for i, m := range b.c.models {
@@ -205,7 +210,8 @@ func (b *builder) addRows() {
 func (b *builder) addRow(c, m, from, to int32) {
 	n := &b.network
 	at := b.t.RowIndex(c, m)
-	n.row, n.demand, n.first = append(n.row, int32(at)), append(n.demand, b.t.Rate[at]), append(n.first, from)
+	n.row, n.demand = append(n.row, int32(at)), append(n.demand, b.t.Rate[at])
+	n.first, n.beyond = append(n.first, from), append(n.beyond, to)
 	b.mix(at)
 
 	moves := b.past != nil && b.past.known[at]
@@ -213,11 +219,22 @@ func (b *builder) addRow(c, m, from, to int32) {
 	if moves {
 		fare = b.p.RowChurn()
 	}
+	if n.lean {
+		for j, in := range b.columns.of(b.t, at, m) {
+			if g := from + int32(j); in {
+				n.arcGroup = append(n.arcGroup, g)
+				n.cost = append(n.cost, b.t.Distance(c, b.place[g])+fare)
+				b.mix(int(g))
+			}
+		}
+	}
 	cells := b.t.Cell(c)
 	for g := from; g < to; g++ {
 		group := b.groupOf[g]
-		distance := b.t.Distance(c, b.t.GroupPlace[group])
-		n.cost = append(n.cost, distance+fare)
+		distance := b.t.Distance(c, b.place[g])
+		if !n.lean {
+			n.cost = append(n.cost, distance+fare)
+		}
 		if !moves {
 			continue
 		}

@@ -1,9 +1,13 @@
 package optimal
 
-// assemble builds the matrix of the group prices: how much more flow leaves
-// than enters each group when a price rises. Rows and classes are eliminated in
-// closed form.
+// assemble builds and factors the matrix of the group prices: how much more flow
+// leaves than enters each group when a price rises. Rows and classes are
+// eliminated in closed form.
 func (s *interior) assemble() {
+	if s.lean {
+		s.rowSide.assemble(s)
+		return
+	}
 	s.matrix.clear()
 	for k := range s.count {
 		s.assembleClass(k)
@@ -18,6 +22,7 @@ func (s *interior) assemble() {
 		s.matrix.addPairs(int(s.first[from]), s.fans[:n])
 		from += n
 	}
+	s.matrix.factor()
 }
 
 func (s *interior) assembleClass(k int) {
@@ -106,7 +111,11 @@ func (s *interior) direction(scale float64, force []float64) {
 	for r := range s.row {
 		s.pushRow(r, scale, force, rhs)
 	}
-	s.matrix.solve(rhs[:s.groups])
+	if s.lean {
+		s.rowSide.solve(s, rhs[:s.groups])
+	} else {
+		s.matrix.solve(rhs[:s.groups])
+	}
 	copy(s.dGroupPrice, rhs[:s.groups])
 	s.dGroupPrice[s.groups] = 0
 	for r := range s.row {
@@ -155,6 +164,10 @@ func (s *interior) pushClass(k int, force, rhs []float64) {
 }
 
 func (s *interior) pushRow(r int, scale float64, force, rhs []float64) {
+	if s.lean {
+		s.pushLean(r, scale, force, rhs)
+		return
+	}
 	from, to := int(s.arcStart[r]), int(s.arcStart[r+1])
 	side, sideTo := s.sides+int(s.sideStart[r]), s.sides+int(s.sideStart[r+1])
 	theta := s.theta[from:to]
@@ -181,19 +194,69 @@ func (s *interior) pushRow(r int, scale float64, force, rhs []float64) {
 	}
 }
 
+func (s *interior) pushLean(r int, scale float64, force, rhs []float64) {
+	from, to := int(s.arcStart[r]), int(s.arcStart[r+1])
+	side, sideTo := s.sides+int(s.sideStart[r]), s.sides+int(s.sideStart[r+1])
+	ref := force[s.rowTop[r]]
+	rel := 0.0
+	for a := from; a < to; a++ {
+		rel += s.theta[a] * (force[a] - ref)
+	}
+	for i := side; i < sideTo; i++ {
+		rel += s.theta[i] * (force[i] - ref)
+	}
+	rel = (rel - scale*s.rowMissing[r]) / s.rowTheta[r]
+	for a := from; a < to; a++ {
+		rhs[s.arcGroup[a]] += s.theta[a] * ((force[a] - ref) - rel)
+	}
+	for i := side; i < sideTo; i++ {
+		rhs[s.sideGroup[i-s.sides]] += s.theta[i] * ((force[i] - ref) - rel)
+	}
+}
+
 func (s *interior) pullRow(r int, scale float64, force []float64) {
 	from, to := int(s.arcStart[r]), int(s.arcStart[r+1])
 	side, sideTo := s.sides+int(s.sideStart[r]), s.sides+int(s.sideStart[r+1])
-	first := s.first[r]
-	theta := s.theta[from:to]
-	f, dx, price := force[from:to][:len(theta)], s.dPrimal[from:to][:len(theta)], s.dGroupPrice[first:][:len(theta)]
 	top := int(s.rowTop[r])
 	ref := force[top]
 	if top < to {
-		ref -= s.dGroupPrice[int(first)+top-from]
+		ref -= s.dGroupPrice[s.groupOfArc(r, top)]
 	} else {
 		ref -= s.dGroupPrice[s.sideGroup[top-s.sides]]
 	}
+	rel := s.pullArcs(r, ref, force)
+	for i := side; i < sideTo; i++ {
+		d := force[i] - s.dGroupPrice[s.sideGroup[i-s.sides]] - ref
+		s.dPrimal[i] = d
+		rel += s.theta[i] * d
+	}
+	rel = (rel - scale*s.rowMissing[r]) / s.rowTheta[r]
+	s.dRowPrice[r] = -(ref + rel)
+	theta := s.theta[from:to]
+	dx := s.dPrimal[from:to][:len(theta)]
+	for j, t := range theta {
+		dx[j] = t * (dx[j] - rel)
+	}
+	for i := side; i < sideTo; i++ {
+		s.dPrimal[i] = s.theta[i] * (s.dPrimal[i] - rel)
+	}
+}
+
+// pullArcs sets dPrimal of the row's arcs to their forces relative to ref, and
+// gives the sum of these by theta.
+func (s *interior) pullArcs(r int, ref float64, force []float64) float64 {
+	from, to := int(s.arcStart[r]), int(s.arcStart[r+1])
+	theta := s.theta[from:to]
+	f, dx := force[from:to][:len(theta)], s.dPrimal[from:to][:len(theta)]
+	rel := 0.0
+	if s.lean {
+		for j, g := range s.arcGroup[from:to] {
+			dx[j] = f[j] - s.dGroupPrice[g] - ref
+			rel += theta[j] * dx[j]
+		}
+		return rel
+	}
+	price := s.dGroupPrice[s.first[r]:][:len(theta)]
 	var rel0, rel1 float64
 	j := 0
 	for ; j+2 <= len(theta); j += 2 {
@@ -206,19 +269,7 @@ func (s *interior) pullRow(r int, scale float64, force []float64) {
 		dx[j] = f[j] - price[j] - ref
 		rel0 += theta[j] * dx[j]
 	}
-	for i := side; i < sideTo; i++ {
-		d := force[i] - s.dGroupPrice[s.sideGroup[i-s.sides]] - ref
-		s.dPrimal[i] = d
-		rel1 += s.theta[i] * d
-	}
-	rel := (rel0 + rel1 - scale*s.rowMissing[r]) / s.rowTheta[r]
-	s.dRowPrice[r] = -(ref + rel)
-	for j, t := range theta {
-		dx[j] = t * (dx[j] - rel)
-	}
-	for i := side; i < sideTo; i++ {
-		s.dPrimal[i] = s.theta[i] * (s.dPrimal[i] - rel)
-	}
+	return rel0 + rel1
 }
 
 func (s *interior) pullClass(k int, scale float64, force []float64) {

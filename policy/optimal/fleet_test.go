@@ -19,6 +19,7 @@ type shape struct {
 	kinds bool    // engines are of three kinds exactly; else each has its own figures
 	mixed bool    // three priorities instead of standard alone
 	kappa float64
+	noise float64 // relative, of each engine's distances around its region's
 }
 
 // view draws a fleet: regions on a sphere, lognormal clusters, Zipf models, three
@@ -79,6 +80,9 @@ func (s shape) view() *fleet.View {
 			Name: fmt.Sprintf("e%05d", e), Region: fmt.Sprintf("r%02d", r.IntN(s.regions)), Models: models, Profile: p,
 		})
 	}
+	if s.noise > 0 {
+		s.addNoise(v, r)
+	}
 	size := make([]float64, s.clusters)
 	for m := range s.models {
 		sum := 0.0
@@ -100,6 +104,20 @@ func (s shape) view() *fleet.View {
 		}
 	}
 	return v
+}
+
+// addNoise gives every engine distances of its own.
+func (s shape) addNoise(v *fleet.View, r *rand.Rand) {
+	far := v.Distances
+	for _, e := range v.Engines {
+		for _, d := range far {
+			if d.Region == e.Region {
+				d.Engine = e.Name
+				d.Seconds *= max(0.1, 1+s.noise*r.NormFloat64())
+				v.Distances = append(v.Distances, d)
+			}
+		}
+	}
 }
 
 func model(m int) string { return fmt.Sprintf("m%02d", m) }

@@ -46,6 +46,7 @@ type interior struct {
 	rowTop, classTop     []int32    // the flow with the greatest theta; classTop counts links, then holds
 	fans                 [block]fan // scratch of assemble
 	matrix               mMatrix
+	rowSide              rowSide // takes the matrix's place in a lean network
 
 	tolerance  float64 // of products and dual residual, relative to the objective
 	iterations int
@@ -79,6 +80,7 @@ type progress struct {
 const (
 	tight         = 1e-9 // tolerance where requests are refused
 	loose         = 3e-7 // tolerance elsewhere
+	rough         = 1e-4 // tolerance of prices that choose arcs
 	feasible      = 1e-9 // of the primal residual; capMargin has room for it
 	maxIterations = 100
 	patience      = 5     // iterations without a better iterate, once near
@@ -130,6 +132,10 @@ func (s *interior) reset(n *network) {
 		*x = resize(*x, classes)
 	}
 	s.rowTop, s.classTop = resize(s.rowTop, rows), resize(s.classTop, classes)
+	if n.lean {
+		s.rowSide.reset(s)
+		return
+	}
 	s.matrix.reset(n.groups)
 	for i := range s.fans {
 		s.fans[i].theta = resize(s.fans[i].theta, n.groups)
@@ -139,7 +145,11 @@ func (s *interior) reset(n *network) {
 // setWorth weighs a corrector's time against that of a factorisation.
 func (s *interior) setWorth() {
 	s.worth = hasty
-	if s.groups*s.groups*s.groups > 100*s.pairs {
+	n := s.groups
+	if s.lean {
+		n = len(s.row)
+	}
+	if n*n*n > 100*s.pairs {
 		s.worth = patient
 	}
 }
@@ -188,7 +198,6 @@ func (s *interior) run(from origin, limit int) error {
 		}
 		s.kept.offer(s)
 		s.assemble()
-		s.matrix.factor()
 		s.step()
 	}
 	if best < worst {

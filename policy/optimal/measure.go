@@ -36,7 +36,14 @@ func (s *interior) measure() {
 	}
 }
 
-func (s *interior) measureRow(r int) {
+// rowSums is what a row's arcs add up to.
+type rowSums struct {
+	missing, objective, res, theta float64
+	top                            int // the arc with the greatest theta
+	most                           float64
+}
+
+func (s *interior) measureArcs(r int) rowSums {
 	from, to := int(s.arcStart[r]), int(s.arcStart[r+1])
 	first := int(s.first[r])
 	x := s.primal[from:to]
@@ -60,7 +67,40 @@ func (s *interior) measureRow(r int) {
 			top, most = j, t
 		}
 	}
-	top += from
+	return rowSums{missing, objective, res, sum, from + top, most}
+}
+
+// measureLean is measureArcs for a lean network.
+func (s *interior) measureLean(r int) rowSums {
+	mu := s.rowPrice[r]
+	sums := rowSums{missing: s.demand[r]}
+	for a := int(s.arcStart[r]); a < int(s.arcStart[r+1]); a++ {
+		v, g := s.primal[a], s.arcGroup[a]
+		gain := mu - s.cost[a] - s.groupPrice[g]
+		s.pull[a] = gain
+		sums.missing -= v
+		s.groupSurplus[g] += v
+		sums.objective += v * s.cost[a]
+		sums.res += v * math.Abs(gain+s.dual[a])
+		t := v * s.perDual[a]
+		s.theta[a] = t
+		sums.theta += t
+		if t > sums.most {
+			sums.top, sums.most = a, t
+		}
+	}
+	return sums
+}
+
+func (s *interior) measureRow(r int) {
+	var sums rowSums
+	if s.lean {
+		sums = s.measureLean(r)
+	} else {
+		sums = s.measureArcs(r)
+	}
+	missing, objective, res, sum := sums.missing, sums.objective, sums.res, sums.theta
+	top, most, mu := sums.top, sums.most, s.rowPrice[r]
 	for i := int(s.sideStart[r]); i < int(s.sideStart[r+1]); i++ {
 		at, bound := s.sides+i, s.sideBounds+i
 		v, g := s.primal[at], s.sideGroup[i]

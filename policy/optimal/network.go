@@ -1,6 +1,8 @@
 package optimal
 
 import (
+	"slices"
+
 	"github.com/wardrop-lb/wardrop/latency"
 	"github.com/wardrop-lb/wardrop/policy"
 	"github.com/wardrop-lb/wardrop/policy/internal/table"
@@ -20,7 +22,8 @@ const negligible = 1e-9
 // network is one component as the interior point method sees it: rows with
 // demand, groups, and classes, which are sets of engines alike in everything. A
 // row sends flow over one arc to each group of its model, the arcs in the order
-// of the groups; a group passes it over links to classes.
+// of the groups; a group passes it over links to classes. A lean network, see
+// columns, has only some of the arcs.
 //
 // Beside the arcs a row has sides, each with a bound: flow that stays in a group
 // where the row had some, and flow that is refused. Beside the links a class has
@@ -30,13 +33,16 @@ const negligible = 1e-9
 // It is rebuilt in place from tick to tick.
 type network struct {
 	groups int // group number groups stands for "refused"
+	lean   bool
 
 	row       []int32   // table's row number
 	demand    []float64 // requests/s
-	first     []int32   // by row: its first group
+	first     []int32   // by row: its model's first group
+	beyond    []int32   // by row: the group after its model's last
 	arcStart  []int32   // by row: where its arcs begin; one more at the end
 	sideStart []int32   // the same for its sides
 	cost      []float64 // by arc, seconds
+	arcGroup  []int32   // by arc, where the network is lean
 	sideGroup []int32   // by side
 	sideCost  []float64 // by side, seconds
 	sideBound []float64 // by side, requests/s
@@ -57,16 +63,36 @@ type network struct {
 	limit       []float64 // requests/s of all its engines
 
 	groupOf []int32 // by group: the table's number
+	place   []int32 // by group: the table's place
 	model   []int32 // by model of the component: its first group; one more at the end
 }
 
 func (n *network) width(r int) int { return int(n.arcStart[r+1] - n.arcStart[r]) }
+
+// arcTo is row r's arc to group g; a row has one wherever it has a side.
+func (n *network) arcTo(r int, g int32) int {
+	from, to := int(n.arcStart[r]), int(n.arcStart[r+1])
+	if !n.lean {
+		return from + int(g-n.first[r])
+	}
+	i, _ := slices.BinarySearch(n.arcGroup[from:to], g)
+	return from + i
+}
+
+// groupOfArc is the group that row r's arc a leads to.
+func (n *network) groupOfArc(r, a int) int32 {
+	if n.lean {
+		return n.arcGroup[a]
+	}
+	return n.first[r] + int32(a) - n.arcStart[r]
+}
 
 // component is a set of engines joined by models in common.
 type component struct {
 	engines []int32
 	models  []int32
 	base    float64 // seconds: the dearest request that could be admitted, see policy.Problem
+	lean    bool    // it is solved on some of its arcs
 }
 
 // components splits the table, in the order of their first engines.

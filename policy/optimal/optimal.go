@@ -78,6 +78,8 @@ type tick struct {
 	expired   func() bool
 	trace     func(Iteration)
 
+	coarse *coarse // nil when no component is lean
+
 	far                  []float64 // by place: the greatest distance
 	stayLoad, staySlope  []float64 // by engine
 	rowPrice             []float64 // by row
@@ -228,6 +230,9 @@ func (p *Policy) see(view *fleet.View) error {
 	for _, s := range p.solvers {
 		s.build.c.setBase(t.t, t.p, t.far)
 	}
+	if t.coarse != nil {
+		t.coarse.see(t.t)
+	}
 	return nil
 }
 
@@ -235,12 +240,15 @@ func (p *Policy) see(view *fleet.View) error {
 func (p *Policy) setComponents() {
 	t := &p.tick
 	all := components(t.t)
-	p.solvers = p.solvers[:0]
+	p.solvers, t.coarse = p.solvers[:0], nil
 	for i := range all {
 		s := &solver{}
 		s.build.t, s.build.p, s.build.c = t.t, &p.problem, &all[i]
 		s.inner.component = i
 		p.solvers = append(p.solvers, s)
+		if all[i].lean = isLean(t.t, &all[i]); all[i].lean && t.coarse == nil {
+			t.coarse = &coarse{}
+		}
 	}
 	t.far = resize(t.far, t.t.Places)
 	for place := range t.far {

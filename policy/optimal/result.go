@@ -128,11 +128,10 @@ func (r *result) takeFlows(b *builder, s *interior) {
 	models := int32(len(r.t.Models))
 	for i, at := range s.row {
 		cells := r.cell[r.t.Cell(at/models):]
-		first, from := int(s.first[i]), int(s.arcStart[i])
 		served, refused := 0.0, 0.0
-		for j := range s.width(i) {
-			x := s.primal[from+j]
-			cells[s.groupOf[first+j]] = x
+		for a := int(s.arcStart[i]); a < int(s.arcStart[i+1]); a++ {
+			x := s.primal[a]
+			cells[s.groupOf[s.groupOfArc(i, a)]] = x
 			served += x
 		}
 		for j := int(s.sideStart[i]); j < int(s.sideStart[i+1]); j++ {
@@ -152,8 +151,8 @@ func (r *result) takeFlows(b *builder, s *interior) {
 		if served > trifle*refused && r.t.Admit(int(at), &r.trace[at]) > 0 && r.t.Admit(int(at), &r.shed[at]) > 0 {
 			r.state[at] = solved // else nothing is let in, and the weights follow from nothing
 		}
-		for j := range s.width(i) {
-			cells[s.groupOf[first+j]] /= served
+		for _, g := range s.groupOf[s.first[i]:s.beyond[i]] {
+			cells[g] /= served
 		}
 	}
 }

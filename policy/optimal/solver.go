@@ -10,6 +10,11 @@ type solver struct {
 	inner  interior
 	stayer stayer
 
+	// Of a component with lean networks:
+	columns     columns
+	coarseBuild builder
+	coarseInner interior
+
 	solved bool // inner holds the optimum
 	stays  bool // the last weights stay
 	ramp   bool // limits of cold engines are kept
@@ -39,15 +44,62 @@ func (s *solver) try(t *tick) error {
 		s.stays = true
 		return nil
 	}
-	if !s.build.make(past, s.ramp) {
-		return nil
-	}
-	if err := s.optimize(t); err != nil {
-		return err
+	if s.build.c.lean {
+		ok, err := s.solveLean(t, past)
+		if !ok || err != nil {
+			return err
+		}
+	} else {
+		if !s.build.make(past, s.ramp) {
+			return nil
+		}
+		if err := s.optimize(t); err != nil {
+			return err
+		}
 	}
 	s.solved = true
 	s.stays = can && s.stayer.goodBySolution(&s.inner)
 	return nil
+}
+
+// solveLean generates columns; false when nothing is asked of the component.
+func (s *solver) solveLean(t *tick, past *past) (bool, error) {
+	if !t.warm || s.columns.stale(t, s.build.c) {
+		if ok, err := s.chooseColumns(t); !ok || err != nil {
+			return ok, err
+		}
+	} else {
+		s.columns.addLast(t, s.build.c)
+	}
+	s.build.columns = &s.columns
+	for range columnRounds {
+		s.build.make(past, s.ramp)
+		if err := s.optimize(t); err != nil {
+			return false, err
+		}
+		if s.columns.extend(t, &s.inner) <= t.tolerance*s.inner.now.objective {
+			break
+		}
+	}
+	return true, nil
+}
+
+// chooseColumns starts with columns that a coarse fleet's prices choose.
+func (s *solver) chooseColumns(t *tick) (bool, error) {
+	b, i := &s.coarseBuild, &s.coarseInner
+	b.t, b.p, b.c = t.coarse.table, t.p, s.build.c
+	if !b.make(nil, s.ramp) {
+		return false, nil
+	}
+	i.reset(&b.network)
+	i.tolerance, i.expired, i.careful = rough, t.expired, false
+	i.setWorth()
+	if err := i.run(cold, maxIterations); err != nil && !errors.Is(err, errStuck) {
+		return false, err
+	}
+	arrivals(t, b.c, i, t.groupLow)
+	s.columns.choose(t, b.c, t.groupLow)
+	return true, nil
 }
 
 // optimize runs the interior point method, from the last tick's iterate where

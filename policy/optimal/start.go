@@ -11,6 +11,10 @@ func (s *interior) start() {
 	for r, d := range s.demand {
 		s.asked[s.first[r]] += d
 	}
+	copy(s.outflow, s.room) // what the groups attract
+	if s.lean {
+		s.level()
+	}
 	for r := range s.row {
 		s.startRow(r, s.asked[s.first[r]])
 	}
@@ -36,6 +40,44 @@ func (s *interior) setRoom() {
 			s.room[g] += s.limit[k] / float64(len(groups))
 		}
 	}
+}
+
+// levelRounds is how often level goes to and fro.
+const levelRounds = 8
+
+// level changes what the groups attract, their room at first, so that rows which
+// share their flow out by it load all groups of a model alike, as far as they can:
+// where rows have some of the arcs only, groups that many of them have would be
+// flooded otherwise. Proportional fitting (Sinkhorn 1967).
+func (s *interior) level() {
+	attract, into := s.outflow, s.groupSurplus
+	for range levelRounds {
+		clear(into)
+		for r, d := range s.demand {
+			groups := s.arcGroup[s.arcStart[r]:s.arcStart[r+1]]
+			mine := 0.0
+			for _, g := range groups {
+				mine += attract[g]
+			}
+			f := d / s.asked[s.first[r]] / mine
+			for _, g := range groups {
+				into[g] += f * attract[g]
+			}
+		}
+		for r := range s.row {
+			if r > 0 && s.first[r] == s.first[r-1] {
+				continue // of a model that is done
+			}
+			all := 0.0
+			for _, x := range s.room[s.first[r]:s.beyond[r]] {
+				all += x
+			}
+			for g := s.first[r]; g < s.beyond[r]; g++ {
+				attract[g] *= s.room[g] / all / into[g]
+			}
+		}
+	}
+	clear(into)
 }
 
 // costScale is a typical cost of one request, in seconds.
@@ -64,28 +106,31 @@ func (s *interior) costScale() float64 {
 }
 
 func (s *interior) startRow(r int, asked float64) {
-	from, first, width := int(s.arcStart[r]), int(s.first[r]), s.width(r)
-	all := 0.0
-	for _, x := range s.room[first : first+width] {
+	from, to := int(s.arcStart[r]), int(s.arcStart[r+1])
+	all, mine := 0.0, 0.0
+	for _, x := range s.room[s.first[r]:s.beyond[r]] {
 		all += x
 	}
+	for a := from; a < to; a++ {
+		mine += s.outflow[s.groupOfArc(r, a)]
+	}
 	serve := min(1, 0.9*all/asked)
-	for j := range width {
-		s.primal[from+j] = s.demand[r] * serve * s.room[first+j] / all
+	for a := from; a < to; a++ {
+		s.primal[a] = s.demand[r] * serve * s.outflow[s.groupOfArc(r, a)] / mine
 	}
 	for i := int(s.sideStart[r]); i < int(s.sideStart[r+1]); i++ {
 		g, bound := int(s.sideGroup[i]), s.sideBound[i]
 		x := bound * max(1e-3, min(0.95, 1-serve))
 		if g < s.groups { // what stays takes over part of the arc beside it
-			beside := from + g - first
+			beside := s.arcTo(r, int32(g))
 			x = 0.5 * min(bound, s.primal[beside])
 			s.primal[beside] -= x
 			s.groupSurplus[g] += x
 		}
 		s.primal[s.sides+i], s.primal[s.sideBounds+i] = x, bound-x
 	}
-	for j := range width {
-		s.groupSurplus[first+j] += s.primal[from+j]
+	for a := from; a < to; a++ {
+		s.groupSurplus[s.groupOfArc(r, a)] += s.primal[a]
 	}
 }
 
@@ -147,11 +192,11 @@ func (s *interior) startHolds(k int) {
 }
 
 func (s *interior) startPrices(r int, scale, least float64) {
-	from, to, first := int(s.arcStart[r]), int(s.arcStart[r+1]), int(s.first[r])
+	from, to := int(s.arcStart[r]), int(s.arcStart[r+1])
 	side, sideTo := int(s.sideStart[r]), int(s.sideStart[r+1])
 	cheapest := math.Inf(1)
 	for a := from; a < to; a++ {
-		cheapest = min(cheapest, s.cost[a]+s.groupPrice[first+a-from])
+		cheapest = min(cheapest, s.cost[a]+s.groupPrice[s.groupOfArc(r, a)])
 	}
 	for i := side; i < sideTo; i++ {
 		cheapest = min(cheapest, s.sideCost[i]+s.groupPrice[s.sideGroup[i]])
@@ -164,7 +209,7 @@ func (s *interior) startPrices(r int, scale, least float64) {
 		flow += x
 	}
 	for a := from; a < to; a++ {
-		set(a, s.cost[a]+s.groupPrice[first+a-from])
+		set(a, s.cost[a]+s.groupPrice[s.groupOfArc(r, a)])
 	}
 	for i := side; i < sideTo; i++ {
 		set(s.sides+i, s.sideCost[i]+s.groupPrice[s.sideGroup[i]])

@@ -180,9 +180,9 @@ func (s *stayer) goodBySolution(best *interior) bool {
 	}
 	fare, groups := t.p.RowChurn(), int32(len(tab.Models))
 	for i, at := range best.row {
-		c, first := at/groups, best.first[i]
+		c := at / groups
 		cells := t.past.cell[tab.Cell(c):]
-		for g := first; g < first+int32(best.width(i)); g++ {
+		for g := best.first[i]; g < best.beyond[i]; g++ {
 			global := best.groupOf[g]
 			cost := tab.Distance(c, tab.GroupPlace[global]) + best.groupPrice[g] - fare
 			if cells[global]*t.past.admitted[at] > used*tab.Rate[at] && cost > best.rowPrice[i]*(1+much) {
