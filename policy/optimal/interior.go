@@ -40,7 +40,8 @@ type interior struct {
 	savedPrices             []float64
 	bestRow, bestGroup      []float64
 
-	load, slope, bend    []float64  // by class
+	load                 []float64  // by class
+	phi, slope, bend     []float64  // by class, of one of its engines; bend of them all
 	rowTheta, classTheta []float64  // sums of theta
 	stiff                []float64  // by class: 1/(1+H classTheta), H the bend of cost and cap
 	rowTop, classTop     []int32    // the flow with the greatest theta; classTop counts links, then holds
@@ -87,7 +88,8 @@ const (
 	near          = 1e-5  // relative products from where iterates are remembered
 	stepBack      = 0.995 // fraction of the way to the boundary
 	correctors    = 2
-	centring      = 1   // first iterations of a warm start that only take the residuals out
+	centring      = 1   // first iterations of a warm start that do little but take the residuals out
+	gentle        = 0.7 // what these leave of the products
 	hasty         = 0.5 // step length from where on correctors do not save time
 	patient       = 0.8 // the same where iterations are dear
 )
@@ -128,7 +130,7 @@ func (s *interior) reset(n *network) {
 		*x = resize(*x, n.groups+1)
 	}
 	s.savedPrices = resize(s.savedPrices, rows+n.groups+1)
-	for _, x := range [...]*[]float64{&s.load, &s.slope, &s.bend, &s.classTheta, &s.stiff} {
+	for _, x := range [...]*[]float64{&s.load, &s.phi, &s.slope, &s.bend, &s.classTheta, &s.stiff} {
 		*x = resize(*x, classes)
 	}
 	s.rowTop, s.classTop = resize(s.rowTop, rows), resize(s.classTop, classes)
@@ -250,7 +252,7 @@ func (s *interior) recall() {
 
 // step moves the iterate.
 func (s *interior) step() {
-	target, second := s.now.products/float64(s.pairs), 0.0
+	target, second := gentle*s.now.products/float64(s.pairs), 0.0
 	if s.isWarm && s.iterations < centring {
 		clear(s.dPrimal)
 	} else {

@@ -135,7 +135,7 @@ func (s *interior) measureClass(k int) {
 		u += s.primal[s.holds+i]
 	}
 	c := latency.At(&s.curve[k], u/s.count[k])
-	s.load[k], s.slope[k], s.bend[k] = u, c.Slope, c.Bend/s.count[k]
+	s.load[k], s.phi[k], s.slope[k], s.bend[k] = u, c.Phi, c.Slope, c.Bend/s.count[k]
 	s.now.objective += s.count[k] * c.Phi
 	at := s.caps + k
 	slack := s.limit[k] - u - s.primal[at]

@@ -97,14 +97,19 @@ func (r *result) takeTerms(s *interior) {
 // cap's price.
 func (s *interior) terms(k int) (own, congestion, cap float64) {
 	curve, limit := &s.curve[k], s.limit[k]/s.count[k]
-	u := min(s.load[k]/s.count[k], limit)
-	at := latency.At(curve, u)
+	u := s.load[k] / s.count[k]
+	at := latency.Curve{Phi: s.phi[k], Slope: s.slope[k]}
+	if u > limit {
+		u = limit
+		at = latency.At(curve, u)
+	}
 	cap = s.dual[s.caps+k]
 	if s.primal[s.caps+k] > 0.05*s.limit[k] && cap < 1e-3*at.Slope {
 		// The cap is slack, its price a trace of the interior method. The trace
 		// belongs to the engine's price all the same: it is that of a load a little
 		// higher.
 		target := at.Slope + cap
+		at = latency.At(curve, u)
 		for range 4 {
 			if math.Abs(at.Slope-target) <= 1e-13*target {
 				break

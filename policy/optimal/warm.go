@@ -17,7 +17,7 @@ type warmStart struct {
 }
 
 const (
-	warmProducts   = 1e-4 // relative, from where an iterate is kept
+	warmProducts   = 3e-5 // relative, from where an iterate is kept
 	warmPrimal     = 1e-3
 	warmDrift      = 0.05 // most that demand may have moved; beyond, a cold start is as quick
 	warmIterations = 15   // most before a cold start is tried
