@@ -45,9 +45,10 @@ func cutRow(plan *fleet.Plan, r *fleet.Row, index map[string]int32) fleet.Snapsh
 	row := fleet.SnapshotRow{Model: r.Model, Shed: r.Shed}
 	load, capacity := 0.0, 0.0
 	var spare []fleet.Target
+	work := fleet.Model{Work: r.Work}.Load()
 	for _, a := range r.Arcs {
 		e := &plan.Engines[a.Engine]
-		t := fleet.Target{Engine: index[e.Name], Weight: a.Weight, Network: a.Network, Predicted: a.Network + e.Latency}
+		t := fleet.Target{Engine: index[e.Name], Weight: a.Weight, Network: a.Network, Predicted: a.Network + work*e.Seconds}
 		if a.Weight == 0 {
 			spare = append(spare, t)
 			continue
@@ -92,10 +93,10 @@ func crowdsOf(c *config.Config) map[string]crowd {
 // a few times what the engine holds at its capacity, divided between the rows
 // that use it by their part of its load.
 func setLimits(plan *fleet.Plan, r *fleet.Row, row *fleet.SnapshotRow, table []fleet.SnapshotEngine, crowds map[string]crowd, replicas int) {
-	part := map[string]float64{}
+	part, work := map[string]float64{}, fleet.Model{Work: r.Work}.Load()
 	for _, a := range r.Arcs {
 		if e := plan.Engines[a.Engine]; e.Load > 0 {
-			part[e.Name] = min(1, a.Weight*r.Admitted()/e.Load)
+			part[e.Name] = min(1, a.Weight*r.Admitted()*work/e.Load)
 		} else {
 			part[e.Name] = 1 // nobody uses it: whoever must may
 		}
@@ -104,7 +105,7 @@ func setLimits(plan *fleet.Plan, r *fleet.Row, row *fleet.SnapshotRow, table []f
 		t := &row.Targets[i]
 		name := table[t.Engine].Name
 		c := crowds[name]
-		held := c.requests + c.capacity*t.Network
+		held := c.requests + c.capacity/work*t.Network
 		t.Limit = max(leastLimit, math.Ceil(crowding*held*part[name]/float64(replicas)))
 	}
 }

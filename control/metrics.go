@@ -85,7 +85,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		fallback = 1
 	}
 	gauge(descFallback, fallback)
-	for _, e := range s.Plan.Engines {
+	for i := range s.Plan.Engines {
+		e := &s.Plan.Engines[i]
 		gauge(descLoad, e.Load, e.Name)
 		gauge(descCapacity, e.Capacity, e.Name)
 		gauge(descPrice, e.Price(), e.Name)

@@ -45,7 +45,8 @@ func NewPlan(p *fleet.Plan) *Plan {
 		Objective: p.Objective, Bound: p.Bound, Gap: p.Gap,
 		Rows: make([]Row, 0, len(p.Rows)), Engines: make(map[string]Engine, len(p.Engines)),
 	}
-	for _, e := range p.Engines {
+	for i := range p.Engines {
+		e := &p.Engines[i]
 		out.Engines[e.Name] = Engine{Load: e.Load, Capacity: e.Capacity, Price: e.Price()}
 	}
 	for i := range p.Rows {
@@ -67,7 +68,7 @@ func newRow(p *fleet.Plan, r *fleet.Row) Row {
 		if a.Weight > 0 {
 			row.Weights[name] = a.Weight
 		}
-		row.Terms[name] = p.Terms(a)
+		row.Terms[name] = p.Terms(r, a)
 	}
 	return row
 }
@@ -86,7 +87,8 @@ func WriteTable(w io.Writer, p *fleet.Plan) error {
 		}
 	}
 	fmt.Fprintf(t, "\nENGINE\tLOAD\tCAPACITY\tUSED\tPRICE\n")
-	for _, e := range p.Engines {
+	for i := range p.Engines {
+		e := &p.Engines[i]
 		fmt.Fprintf(t, "%s\t%.4g\t%.4g\t%.1f%%\t%s\n", e.Name, e.Load, e.Capacity, percent(e.Load, e.Capacity), seconds(e.Price()))
 	}
 	fmt.Fprintf(t, "\npolicy %s: objective %.6g, bound %.6g, gap %.2g\n", p.Policy, p.Objective, p.Bound, p.Gap)
@@ -99,7 +101,7 @@ func writeRow(w io.Writer, p *fleet.Plan, r *fleet.Row) {
 		if a.Weight == 0 {
 			continue
 		}
-		x := p.Terms(a)
+		x := p.Terms(r, a)
 		fmt.Fprintf(w, "%s\t%s\t%s\t%.4f\t%.4g\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
 			r.Cluster, r.Model, p.Engines[a.Engine].Name, a.Weight, a.Weight*admitted,
 			seconds(x.Network), seconds(x.Latency), seconds(x.Congestion), seconds(x.Cap), seconds(x.Penalty), seconds(x.Churn), seconds(x.Total))

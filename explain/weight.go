@@ -55,7 +55,7 @@ func NewWeight(p *fleet.Plan, cluster, model, engine string) (*Weight, error) {
 		e := &p.Engines[a.Engine]
 		x := EngineWeight{
 			Engine: e.Name, Weight: a.Weight, Rate: a.Weight * r.Admitted(),
-			Load: e.Load, Capacity: e.Capacity, Terms: p.Terms(a),
+			Load: e.Load, Capacity: e.Capacity, Terms: p.Terms(r, a),
 		}
 		if a.Weight == 0 {
 			x.Dearer = max(0, x.Terms.Total-w.Level)
@@ -89,7 +89,7 @@ func NewWeight(p *fleet.Plan, cluster, model, engine string) (*Weight, error) {
 func level(p *fleet.Plan, r *fleet.Row) float64 {
 	sum := 0.0
 	for _, a := range r.Arcs {
-		sum += a.Weight * p.Terms(a).Total
+		sum += a.Weight * p.Terms(r, a).Total
 	}
 	return sum
 }

@@ -108,7 +108,7 @@ func TestTermsAddUp(t *testing.T) {
 		Engines: []EngineLoad{{Name: "e", Latency: 1, Congestion: 2, Cap: 3, Penalty: 4}},
 		Rows:    []Row{{Cluster: "a", Model: "m", Demand: [3]float64{1, 2, 4}, Shed: [3]float64{0, 0.5, 1}, Arcs: []Arc{{Network: 5, Churn: 6}}}},
 	}
-	require.Equal(t, 21.0, p.Terms(p.Rows[0].Arcs[0]).Total)
+	require.Equal(t, 21.0, p.Terms(&p.Rows[0], p.Rows[0].Arcs[0]).Total)
 	require.Equal(t, 10.0, p.Engines[0].Price())
 	require.Equal(t, 2.0, p.Row("a", "m").Admitted())
 	require.Nil(t, p.Row("a", "n"))

@@ -39,7 +39,9 @@ type Row struct {
 	Rate    float64                // requests/s that arrive, all priorities
 	Demand  [NumPriorities]float64 // requests/s that arrive, by priority
 	Shed    [NumPriorities]float64 // fraction of each priority refused, 0..1
-	Arcs    []Arc                  // every engine that serves the model, used or not; weights add up to 1
+	// What a request of the model asks of an engine, see Model.
+	Work, TokenSeconds, SlotSeconds float64
+	Arcs                            []Arc // every engine that serves the model, used or not; weights add up to 1
 }
 
 // Admitted is what of the row's demand is not shed, in requests/s.
@@ -61,19 +63,46 @@ type Arc struct {
 }
 
 // EngineLoad is what a plan asks of one engine, and the terms in seconds that
-// the load causes there.
+// the load causes there, for a request of work 1: Latency, Congestion and Cap count
+// as many times as a request's work, TokenPrice and SlotPrice by what it holds.
 type EngineLoad struct {
 	Name       string
-	Load       float64 // requests/s
+	Load       float64 // requests/s, each counted by its model's work
 	Capacity   float64 // requests/s: the hard cap, or what the engine's ramp leaves of it
-	Latency    float64 // seconds a request spends in the engine at this load
+	Seconds    float64 // what a request of work 1 spends in the engine at this load
+	Latency    float64 // seconds: what that is worth to the engine's models
 	Congestion float64 // seconds that one more request/s costs the others: u L'(u)
 	Cap        float64 // price of the hard cap, 0 where it does not bind
+	TokenPrice float64 // price of the limit on tokens, per token-second; 0 where it does not bind
+	SlotPrice  float64 // price of the limit on slots, per slot-second; 0 where it does not bind
 	Penalty    float64 // the engine's penalty
+	// Own is what a request's time is worth beyond Latency where the engine's models
+	// differ in that; empty elsewhere.
+	Own []OwnLatency
 }
 
-// Price is what one more unit of work at the engine costs everybody, in seconds.
-func (e EngineLoad) Price() float64 { return e.Latency + e.Congestion + e.Cap + e.Penalty }
+// OwnLatency is what the time of a model's request is worth beyond what that of the
+// engine's models is worth in the mean: seconds, less than 0 where it is worth less.
+type OwnLatency struct {
+	Model   string
+	Seconds float64
+}
+
+// Price is what one more request of work 1 at the engine costs everybody, in
+// seconds, what it holds of tokens and slots not counted.
+func (e *EngineLoad) Price() float64 { return e.Latency + e.Congestion + e.Cap + e.Penalty }
+
+// Full says whether some limit of the engine has a price.
+func (e *EngineLoad) Full() bool { return e.Cap > 0 || e.TokenPrice > 0 || e.SlotPrice > 0 }
+
+func (e *EngineLoad) own(model string) float64 {
+	for _, o := range e.Own {
+		if o.Model == model {
+			return o.Seconds
+		}
+	}
+	return 0
+}
 
 // Terms is the explanation of one arc, in seconds.
 type Terms struct {
@@ -86,14 +115,19 @@ type Terms struct {
 	Total      float64 `json:"total"`
 }
 
-// Terms gives the explanation of an arc of the plan.
-func (p *Plan) Terms(a Arc) Terms {
-	e := p.Engines[a.Engine]
-	return Terms{
-		Network: a.Network, Latency: e.Latency, Congestion: e.Congestion,
-		Cap: e.Cap, Penalty: e.Penalty, Churn: a.Churn,
-		Total: a.Network + e.Price() + a.Churn,
+// Terms gives the explanation of an arc of one of the plan's rows.
+func (p *Plan) Terms(r *Row, a Arc) Terms {
+	e, work := &p.Engines[a.Engine], Model{Work: r.Work}.Load()
+	t := Terms{
+		Network:    a.Network,
+		Latency:    work*e.Latency + e.own(r.Model),
+		Congestion: work * e.Congestion,
+		Cap:        work*e.Cap + r.TokenSeconds*e.TokenPrice + r.SlotSeconds*e.SlotPrice,
+		Penalty:    e.Penalty,
+		Churn:      a.Churn,
 	}
+	t.Total = t.Network + t.Latency + t.Congestion + t.Cap + t.Penalty + t.Churn
+	return t
 }
 
 // Row finds the plan's row of a (cluster, model); nil when there is none.

@@ -101,6 +101,9 @@ func (v *View) Validate() error {
 	return errors.Join(errs...)
 }
 
+// maxWork bounds what a model's requests count: more is a slip of the unit.
+const maxWork = 1e6
+
 func (v *View) validateModels(bad func(format string, args ...any)) {
 	seen := map[string]bool{}
 	for i, m := range v.Models {
@@ -108,13 +111,21 @@ func (v *View) validateModels(bad func(format string, args ...any)) {
 			bad("models[%d]: %q is empty or there twice", i, m.Name)
 		}
 		seen[m.Name] = true
-		if err := errors.Join(
-			inRange("token_seconds", m.TokenSeconds, 0, math.MaxFloat64),
-			inRange("slot_seconds", m.SlotSeconds, 0, math.MaxFloat64),
-		); err != nil {
+		if err := m.Validate(); err != nil {
 			bad("models[%d]: %w", i, err)
 		}
 	}
+}
+
+// Validate reports what is wrong with the model's figures.
+func (m Model) Validate() error {
+	return errors.Join(
+		inRange("work", m.Work, 0, maxWork),
+		inRange("first_token", m.FirstToken, 0, maxWork),
+		inRange("decode", m.Decode, 0, maxWork),
+		inRange("token_seconds", m.TokenSeconds, 0, math.MaxFloat64),
+		inRange("slot_seconds", m.SlotSeconds, 0, math.MaxFloat64),
+	)
 }
 
 func (e *Engine) validate() error {

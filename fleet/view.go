@@ -103,12 +103,38 @@ type Profile struct {
 // MaxSpread is the largest Profile.Spread: a cv above 4 is no profile of one engine.
 const MaxSpread = 10
 
-// Model says what a request of a model holds of an engine on average, for the
-// engines' limits on Tokens and Slots. A model that is not listed holds nothing.
+// Model says what a request of a model asks of an engine on average, and what its
+// time is worth. A model that is not listed is that of the zero values.
 type Model struct {
-	Name         string
-	TokenSeconds float64 // KV-cache tokens times the seconds they stay, >= 0
-	SlotSeconds  float64 // seconds in a slot, >= 0
+	Name string
+	// Work is how much a request counts beside the requests that the engines'
+	// profiles speak of: as much of their load, and as many times their latency.
+	// >= 0; 0 is 1.
+	Work float64
+	// TokenSeconds and SlotSeconds count against the engines' limits on Tokens and
+	// Slots: KV-cache tokens times the seconds they stay, and seconds in a slot; >= 0.
+	TokenSeconds float64
+	SlotSeconds  float64
+	// FirstToken and Decode are what a second until the first token, and one after
+	// it, is worth in seconds of network; >= 0. Both 0 is both 1: end-to-end time.
+	FirstToken float64
+	Decode     float64
+}
+
+// Load is Work, with 1 for 0.
+func (m Model) Load() float64 {
+	if m.Work == 0 {
+		return 1
+	}
+	return m.Work
+}
+
+// Worth gives FirstToken and Decode, with 1 and 1 for 0 and 0.
+func (m Model) Worth() (first, decode float64) {
+	if m.FirstToken == 0 && m.Decode == 0 {
+		return 1, 1
+	}
+	return m.FirstToken, m.Decode
 }
 
 // Demand is what arrives at a cluster for a model at a priority: first attempts
@@ -137,5 +163,5 @@ type View struct {
 	Engines   []Engine // those that may be given traffic; dead and drained ones are left out
 	Demands   []Demand // at most one per (cluster, model, priority)
 	Distances []Distance
-	Models    []Model // those whose requests count against Tokens or Slots
+	Models    []Model // those whose requests are not of the zero values
 }

@@ -33,7 +33,7 @@ type fallback struct {
 	last  *table.Last
 	plan  *fleet.Plan
 	index []int32
-	spare []float64 // by engine: room left, requests/s
+	spare []float64 // by engine: room left, work/s
 	fits  []float64 // by engine: fraction of the wanted load that the cap lets in
 }
 
@@ -44,10 +44,10 @@ func (f *fallback) make() *fleet.Plan {
 	f.fits = make([]float64, len(f.Engines))
 	for i, e := range f.plan.Engines {
 		f.fits[i] = 1
-		if e.Load > e.Capacity {
-			f.fits[i] = e.Capacity / e.Load
+		if safe := f.Safe[i]; e.Load > safe {
+			f.fits[i] = safe / e.Load
 		}
-		f.spare[i] = max(0, e.Capacity-e.Load)
+		f.spare[i] = max(0, f.Safe[i]-e.Load)
 	}
 	for m := range int32(len(f.Models)) {
 		if len(f.Serving(m)) > 0 {
@@ -89,11 +89,11 @@ func (f *fallback) wish() {
 func (f *fallback) fit(m int32) {
 	serving := f.Serving(m)
 	over, room := 0.0, 0.0
-	placed := make([]float64, len(serving)) // model's load by engine
+	placed := make([]float64, len(serving)) // model's load by engine, work/s
 	for c := range int32(len(f.Clusters)) {
 		at := f.RowIndex(c, m)
 		for j, a := range f.plan.Rows[f.index[at]].Arcs {
-			want := f.Rate[at] * a.Weight
+			want := f.Rate[at] * f.Work[m] * a.Weight
 			placed[j] += want * f.fits[a.Engine]
 			over += want * (1 - f.fits[a.Engine])
 		}
@@ -105,7 +105,7 @@ func (f *fallback) fit(m int32) {
 		room += f.spare[e]
 	}
 	move := min(over, room)
-	extra := make([]float64, len(serving)) // requests/s moved here
+	extra := make([]float64, len(serving)) // work/s moved here
 	for j, e := range serving {
 		if room > 0 {
 			extra[j] = move * f.spare[e] / room
@@ -117,7 +117,7 @@ func (f *fallback) fit(m int32) {
 		f.move(m, extra, move)
 		return
 	}
-	f.shed(m, placed, over-move)
+	f.shed(m, placed, (over-move)/f.Work[m])
 }
 
 // move gives each row's overflow to the engines with room, in one proportion.

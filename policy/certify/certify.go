@@ -34,6 +34,7 @@ type Checker struct {
 	last, plan *fleet.Plan
 	problem    policy.Problem
 
+	asks   []asks                         // by model
 	engine []engine                       // by number
 	demand [][fleet.NumPriorities]float64 // by row, requests/s
 	base   []float64                      // by component, seconds
@@ -42,8 +43,10 @@ type Checker struct {
 
 	into     []float64 // by cell: requests/s
 	flow     []float64 // by target: requests/s
+	cost     []float64 // by target: seconds of one more request there, without network
 	arrive   []float64 // by group: the least that a request can cost there
 	segments []segment
+	held     [len(limits{})][]float64 // by engine
 
 	objective, bound float64
 	excess           float64
@@ -71,6 +74,7 @@ func (c *Checker) Measure(view *fleet.View, last, plan *fleet.Plan, problem poli
 	defer func() { c.view, c.last, c.plan = nil, nil, nil }()
 	c.objective, c.bound, c.excess = 0, 0, math.Inf(-1)
 	c.index.use(view)
+	c.setAsks()
 	c.setDemand()
 	c.setPast()
 	if err := c.stages(); err != nil {
@@ -90,6 +94,7 @@ func (c *Checker) stages() error {
 	if err := c.engines(); err != nil {
 		return err
 	}
+	c.setCosts()
 	if err := c.prices(); err != nil {
 		return err
 	}

@@ -147,9 +147,9 @@ func (c *Checker) arriveModel(m int, targets []int32) {
 	for g := x.groups[m]; g < x.groups[m+1]; g++ {
 		c.arrive[g] = math.Inf(1)
 	}
-	for j, n := range targets {
+	for j := range targets {
 		g := x.group[start+j]
-		cost := c.engine[n].price + c.engine[n].view.Offset
+		cost := c.cost[start+j]
 		worth := max(-fare, min(fare, c.price[g]-cost))
 		// fare |y - y0| >= worth (y - y0) for any |worth| <= fare.
 		c.bound -= worth * c.past.flow[start+j]

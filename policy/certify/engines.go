@@ -1,6 +1,7 @@
 package certify
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -8,16 +9,19 @@ import (
 	"github.com/wardrop-lb/wardrop/latency"
 )
 
-// engine is one engine of the plan as the view describes it.
+// engine is one engine of the plan as the view describes it. Load, caps and prices
+// count requests by their work.
 type engine struct {
 	view    *fleet.Engine
-	profile fleet.Profile // that curve, full and top are of
-	holds   fleet.Model   // the same
-	curve   latency.Model
-	full    float64 // requests/s: the hard cap
-	top     float64 // seconds: slope at the cap
-	cap     float64 // requests/s: the hard cap, or what the ramp leaves of it
-	price   float64 // seconds, from the plan's terms
+	profile fleet.Profile // that curve, full, limits and top are of
+	known   bool
+	curve   latency.Model // of what its latency is worth
+	full    float64       // work/s: the hard cap
+	limits  limits        // on what its requests hold, where the mixture matters; else 0
+	top     float64       // seconds: slope at the cap
+	cap     float64       // work/s: the hard cap, or what the ramp leaves of it
+	price   float64       // seconds per work, from the plan's terms
+	limit   limits        // prices of the limits
 }
 
 // engines matches the plan's engines with the view's, and takes the prices and
@@ -36,25 +40,20 @@ func (c *Checker) engines() error {
 			return fmt.Errorf("engine %q is not in the view, or not sorted by name", p.Name)
 		}
 		e.view = v
-		if h := x.holds[i]; e.profile != v.Profile || e.holds != h {
-			e.profile, e.holds, e.curve = v.Profile, h, latency.New(v.Profile)
-			e.full = e.curve.Capacity()
-			if h.TokenSeconds > 0 && v.Profile.Tokens > 0 {
-				e.full = min(e.full, v.Profile.Tokens/h.TokenSeconds)
-			}
-			if h.SlotSeconds > 0 && v.Profile.Slots > 0 {
-				e.full = min(e.full, v.Profile.Slots/h.SlotSeconds)
-			}
-			e.top = e.curve.At(e.full).Slope
+		if !e.known || e.profile != v.Profile {
+			c.describe(e, x.serves[i])
 		}
-		if err := c.terms(e, p); err != nil {
+		if err := errors.Join(c.terms(e, p), c.owned(e, p, x.serves[i])); err != nil {
 			return fmt.Errorf("engine %q: %w", p.Name, err)
 		}
 	}
 	c.base = sized(c.base, x.parts)
 	for i := range c.engine {
 		e, base := &c.engine[i], &c.base[x.part[i]]
-		*base = max(*base, x.far[i]+e.view.Offset+e.view.Penalty+e.top+c.problem.RowChurn()+c.problem.EngineChurn())
+		for _, m := range x.serves[i] {
+			dearest := c.asks[m].work*e.top + c.own(e, x.serves[i], m)
+			*base = max(*base, x.far[i]+e.view.Offset+e.view.Penalty+dearest+c.problem.RowChurn()+c.problem.EngineChurn())
+		}
 	}
 	return nil
 }
@@ -76,8 +75,11 @@ func (c *Checker) terms(e *engine, p *fleet.EngineLoad) error {
 	if !(p.Cap >= 0) || math.IsInf(p.Cap, 1) {
 		return fmt.Errorf("cap price %v is not a number of at least 0", p.Cap)
 	}
+	if !(p.TokenPrice >= 0 && p.SlotPrice >= 0) || math.IsInf(p.TokenPrice+p.SlotPrice, 1) {
+		return fmt.Errorf("prices %v and %v of its limits are not numbers of at least 0", p.TokenPrice, p.SlotPrice)
+	}
 	slope := p.Latency + p.Congestion
-	if !(slope >= e.view.Profile.T0*(1-termTolerance) && slope <= e.top*(1+termTolerance)) {
+	if !(slope >= e.curve.Latency(0)*(1-termTolerance) && slope <= e.top*(1+termTolerance)) {
 		return fmt.Errorf("latency and congestion %v s belong to no load up to the cap", slope)
 	}
 	u := e.loadAt(slope, p.Load)
@@ -85,9 +87,15 @@ func (c *Checker) terms(e *engine, p *fleet.EngineLoad) error {
 		return fmt.Errorf("latency %v does not fit congestion %v", p.Latency, p.Congestion)
 	}
 	at := e.curve.At(u)
-	e.price = at.Slope + p.Cap + e.view.Penalty
-	// Phi lies above its tangent at u, and no load exceeds the cap.
+	e.price, e.limit = at.Slope+p.Cap, limits{p.TokenPrice, p.SlotPrice}
+	// Phi lies above its tangent at u, and no load exceeds the caps.
 	c.bound += at.Phi - at.Slope*u - p.Cap*e.cap
+	for r, price := range e.limit {
+		if price > 0 && e.limits[r] == 0 {
+			return fmt.Errorf("a limit has the price %v that is none of its own", price)
+		}
+		c.bound -= price * e.limits[r]
+	}
 	return nil
 }
 
@@ -122,14 +130,23 @@ func (e *engine) loadAt(slope, guess float64) float64 {
 	return u
 }
 
-// loads compares recorded loads and caps with the recomputed loads, and adds
+// loads compares recorded loads, caps and limits with the recomputed ones, and adds
 // what the engines cost.
 func (c *Checker) loads() error {
 	x := &c.index
-	load := c.past.scratch(len(c.engine))
+	load, held := c.past.scratch(len(c.engine)), [len(limits{})][]float64{}
+	for r := range held {
+		c.held[r] = sized(c.held[r], len(c.engine))
+		held[r] = c.held[r]
+	}
 	for m, targets := range x.targets {
 		for j, n := range targets {
-			load[n] += c.flow[int(x.start[m])+j]
+			e, flow := &c.engine[n], c.flow[int(x.start[m])+j]
+			load[n] += flow * c.asks[m].work
+			for r, h := range c.asks[m].holds {
+				held[r][n] += flow * h
+			}
+			c.objective += flow * (e.view.Penalty + c.own(e, x.serves[n], int32(m)))
 		}
 	}
 	for i := range c.engine {
@@ -141,7 +158,16 @@ func (c *Checker) loads() error {
 		if !(u <= e.cap*(1+capTolerance)) {
 			return fmt.Errorf("engine %q: load %v exceeds the cap %v", e.view.Name, u, e.cap)
 		}
-		c.objective += e.curve.Phi(u) + e.view.Penalty*u
+		for r, limit := range e.limits {
+			if limit == 0 {
+				continue
+			}
+			c.excess = max(c.excess, held[r][i]/limit-1)
+			if !(held[r][i] <= limit*(1+capTolerance)) {
+				return fmt.Errorf("engine %q: its requests hold %v %s, more than the limit %v", e.view.Name, held[r][i], limitNames[r], limit)
+			}
+		}
+		c.objective += e.curve.Phi(u)
 	}
 	return nil
 }

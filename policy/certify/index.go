@@ -18,16 +18,16 @@ type index struct {
 	copied   fleet.View // the names and distances that the index was made of
 	clusters []string
 	models   []string
-	order    []int32       // by engine number: position in the view
-	targets  [][]int32     // by model: engines, ascending
-	start    []int32       // by model: number of its first target
-	group    []int32       // by target
-	first    []int32       // by group: its first engine
-	groups   []int32       // by model: number of its first group; one more at the end
-	distance []float64     // cluster*len(first)+group, seconds
-	holds    []fleet.Model // by engine: the most that a request of its models holds
-	far      []float64     // by engine: greatest distance from any cluster, seconds
-	part     []int32       // by engine: its component
+	order    []int32   // by engine number: position in the view
+	targets  [][]int32 // by model: engines, ascending
+	serves   [][]int32 // by engine: models, ascending
+	start    []int32   // by model: number of its first target
+	group    []int32   // by target
+	first    []int32   // by group: its first engine
+	groups   []int32   // by model: number of its first group; one more at the end
+	distance []float64 // cluster*len(first)+group, seconds
+	far      []float64 // by engine: greatest distance from any cluster, seconds
+	part     []int32   // by engine: its component
 	parts    int
 	row      []int32 // by demand's position: cluster*len(models)+model
 }
@@ -40,7 +40,7 @@ func (x *index) use(view *fleet.View) {
 	*x = index{known: true}
 	x.copied = fleet.View{
 		Clusters: slices.Clone(view.Clusters), Engines: slices.Clone(view.Engines),
-		Demands: slices.Clone(view.Demands), Distances: slices.Clone(view.Distances), Models: slices.Clone(view.Models),
+		Demands: slices.Clone(view.Demands), Distances: slices.Clone(view.Distances),
 	}
 	for i := range x.copied.Engines {
 		x.copied.Engines[i].Models = slices.Clone(view.Engines[i].Models)
@@ -70,7 +70,7 @@ func (x *index) use(view *fleet.View) {
 func (x *index) fits(view *fleet.View) bool {
 	was := &x.copied
 	return slices.EqualFunc(view.Clusters, was.Clusters, func(a, b fleet.Cluster) bool { return a.Name == b.Name }) &&
-		slices.Equal(view.Distances, was.Distances) && slices.Equal(view.Models, was.Models) && x.demandsFit(view) && x.enginesFit(view)
+		slices.Equal(view.Distances, was.Distances) && x.demandsFit(view) && x.enginesFit(view)
 }
 
 func (x *index) demandsFit(view *fleet.View) bool {
@@ -114,17 +114,11 @@ func (x *index) setTargets(view *fleet.View) {
 			x.targets[model[m]] = append(x.targets[model[m]], int32(n))
 		}
 	}
-	holds := map[string]fleet.Model{}
-	for _, m := range view.Models {
-		holds[m.Name] = m
-	}
-	for _, at := range x.order {
-		var most fleet.Model
-		for _, name := range view.Engines[at].Models {
-			most.TokenSeconds = math.Max(most.TokenSeconds, holds[name].TokenSeconds)
-			most.SlotSeconds = math.Max(most.SlotSeconds, holds[name].SlotSeconds)
+	x.serves = make([][]int32, len(x.order))
+	for m, targets := range x.targets {
+		for _, n := range targets {
+			x.serves[n] = append(x.serves[n], int32(m))
 		}
-		x.holds = append(x.holds, most)
 	}
 	for _, d := range view.Demands {
 		x.row = append(x.row, int32(cluster[d.Cluster]*len(x.models)+model[d.Model]))

@@ -66,6 +66,9 @@ func (c *Checker) row(r *fleet.Row, cluster, m, at int) error {
 	if !near(r.Rate, rate, figureTolerance*rate) {
 		return fmt.Errorf("rate is recorded as %v, demand is %v", r.Rate, rate)
 	}
+	if err := c.asked(r, m); err != nil {
+		return err
+	}
 	if len(r.Arcs) != len(x.targets[m]) {
 		return fmt.Errorf("%d arcs for %d engines", len(r.Arcs), len(x.targets[m]))
 	}

@@ -34,6 +34,7 @@ type builder struct {
 type trait struct {
 	profile               fleet.Profile
 	cap                   float64
+	limits                [table.Resources]float64
 	offset, penalty, ramp float64
 }
 
@@ -62,7 +63,7 @@ func (b *builder) sortEngines() {
 	b.traits = slices.Grow(b.traits[:0], len(b.c.engines))[:len(b.c.engines)]
 	for i, e := range b.c.engines {
 		engine := b.t.Engines[e]
-		now := trait{engine.Profile, b.t.Cap[e], engine.Offset, engine.Penalty, engine.Ramp}
+		now := trait{engine.Profile, b.t.Cap[e], b.limits(e), engine.Offset, engine.Penalty, engine.Ramp}
 		same = same && b.traits[i] == now
 		b.traits[i] = now
 	}
@@ -77,6 +78,14 @@ func (b *builder) sortEngines() {
 	}
 }
 
+// limits are the engine's limits that are not part of its cap.
+func (b *builder) limits(e int32) (l [table.Resources]float64) {
+	for r := range l {
+		l[r] = b.t.Limits[r][e]
+	}
+	return l
+}
+
 func (b *builder) compare(x, y int32) int {
 	e, f := b.t.Engines[x], b.t.Engines[y]
 	return cmp.Or(
@@ -85,7 +94,11 @@ func (b *builder) compare(x, y int32) int {
 		cmp.Compare(e.Profile.T0, f.Profile.T0),
 		cmp.Compare(e.Profile.UMax, f.Profile.UMax),
 		cmp.Compare(e.Profile.Batch, f.Profile.Batch),
+		cmp.Compare(e.Profile.FirstToken, f.Profile.FirstToken),
+		cmp.Compare(e.Profile.Spread, f.Profile.Spread),
 		cmp.Compare(b.t.Cap[x], b.t.Cap[y]),
+		cmp.Compare(b.t.Limits[table.Tokens][x], b.t.Limits[table.Tokens][y]),
+		cmp.Compare(b.t.Limits[table.Slots][x], b.t.Limits[table.Slots][y]),
 		cmp.Compare(e.Offset, f.Offset),
 		cmp.Compare(e.Penalty, f.Penalty),
 		cmp.Compare(e.Ramp, f.Ramp),
@@ -135,6 +148,9 @@ func (b *builder) addClasses() {
 	n.holdStart, n.holdGroup, n.holdCost, n.holdBound = append(n.holdStart[:0], 0), n.holdGroup[:0], n.holdCost[:0], n.holdBound[:0]
 	n.memberStart, n.members = append(n.memberStart[:0], 0), append(n.members[:0], b.sorted...)
 	n.curve, n.count, n.limit = n.curve[:0], n.count[:0], n.limit[:0]
+	n.extraStart, n.extraLimit, n.extraKind = append(n.extraStart[:0], 0), n.extraLimit[:0], n.extraKind[:0]
+	n.extraScale = n.extraScale[:0]
+	n.extraAt, n.extraHolds = n.extraAt[:0], n.extraHolds[:0]
 	for from := 0; from < len(b.sorted); {
 		to := from + 1
 		for to < len(b.sorted) && b.twin[to] && b.alike(b.sorted[from], b.sorted[to]) {
@@ -152,7 +168,6 @@ func (b *builder) addClass(e int32, count float64) {
 	n.curve, n.count = append(n.curve, b.t.Curve[e]), append(n.count, count)
 	n.limit = append(n.limit, count*capacity(b.t, e, b.ramp)*(1-capMargin))
 	linear := b.t.Engines[e].Offset + b.t.Engines[e].Penalty
-	fare := b.p.EngineChurn()
 	i, at := 0, b.t.ServesAt(e)
 	for j, m := range b.t.Serves(e) {
 		for b.c.models[i] != m {
@@ -162,26 +177,61 @@ func (b *builder) addClass(e int32, count float64) {
 			continue
 		}
 		group := b.model[i] + b.t.GroupOf[at[j]] - b.t.GroupStart[m]
-		cost := linear
+		work := b.t.Work[m]
+		cost, fare := (linear+b.t.Own[at[j]])/work, 0.0
 		if b.moves[i] {
-			cost += fare
-			last := count * b.past.hold[at[j]]
+			fare = b.p.EngineChurn() / work
+			last := count * b.past.hold[at[j]] * work
 			b.fixed += fare * last
-			if last > negligible*b.past.model[m] {
+			if last > negligible*b.past.model[m]*work {
 				n.holdGroup = append(n.holdGroup, group)
-				n.holdCost = append(n.holdCost, linear-fare)
+				n.holdCost = append(n.holdCost, cost-fare)
 				n.holdBound = append(n.holdBound, last)
 			}
 		}
-		n.linkGroup, n.linkCost = append(n.linkGroup, group), append(n.linkCost, cost)
+		n.linkGroup, n.linkCost = append(n.linkGroup, group), append(n.linkCost, cost+fare)
 		b.mix(int(group))
 	}
 	n.linkStart = append(n.linkStart, int32(len(n.linkGroup)))
 	n.holdStart = append(n.holdStart, int32(len(n.holdGroup)))
 	b.mix(len(n.holdGroup))
+	for r := range table.Resource(table.Resources) {
+		if limit := b.t.Limits[r][e]; limit > 0 {
+			b.addExtra(r, count*limit*(1-capMargin))
+		}
+	}
+	n.extraStart = append(n.extraStart, int32(len(n.extraLimit)))
+	b.mix(len(n.extraLimit))
 }
 
-// capacity is an engine's hard cap in requests/s, its ramp included where it is
+// addExtra gives the class under way an extra limit.
+func (b *builder) addExtra(r table.Resource, limit float64) {
+	n := &b.network
+	k := len(n.count) - 1
+	scale := n.limit[k] / limit // so that it is of the size of the cap
+	n.extraLimit, n.extraScale, n.extraKind = append(n.extraLimit, n.limit[k]), append(n.extraScale, scale), append(n.extraKind, r)
+	n.extraAt = append(n.extraAt, int32(len(n.extraHolds)))
+	for _, g := range n.linkGroup[n.linkStart[k]:n.linkStart[k+1]] {
+		n.extraHolds = append(n.extraHolds, scale*b.t.Holds[r][b.modelOf(g)])
+	}
+	for _, g := range n.holdGroup[n.holdStart[k]:n.holdStart[k+1]] {
+		n.extraHolds = append(n.extraHolds, scale*b.t.Holds[r][b.modelOf(g)])
+	}
+}
+
+// modelOf is the table's number of a group's model.
+func (b *builder) modelOf(group int32) int32 {
+	i, ok := slices.BinarySearch(b.model, group)
+	if !ok {
+		i--
+	}
+	for b.model[i+1] == b.model[i] { // models that nobody asks for have no groups
+		i++
+	}
+	return b.c.models[i]
+}
+
+// capacity is an engine's hard cap in work/s, its ramp included where it is
 // kept.
 func capacity(t *table.Table, e int32, ramp bool) float64 {
 	if r := t.Engines[e].Ramp; ramp && r > 0 {
@@ -210,7 +260,8 @@ func (b *builder) addRows() {
 func (b *builder) addRow(c, m, from, to int32) {
 	n := &b.network
 	at := b.t.RowIndex(c, m)
-	n.row, n.demand = append(n.row, int32(at)), append(n.demand, b.t.Rate[at])
+	work := b.t.Work[m]
+	n.row, n.demand = append(n.row, int32(at)), append(n.demand, b.t.Rate[at]*work)
 	n.first, n.beyond = append(n.first, from), append(n.beyond, to)
 	b.mix(at)
 
@@ -223,7 +274,7 @@ func (b *builder) addRow(c, m, from, to int32) {
 		for j, in := range b.columns.of(b.t, at, m) {
 			if g := from + int32(j); in {
 				n.arcGroup = append(n.arcGroup, g)
-				n.cost = append(n.cost, b.t.Distance(c, b.place[g])+fare)
+				n.cost = append(n.cost, (b.t.Distance(c, b.place[g])+fare)/work)
 				b.mix(int(g))
 			}
 		}
@@ -233,7 +284,7 @@ func (b *builder) addRow(c, m, from, to int32) {
 		group := b.groupOf[g]
 		distance := b.t.Distance(c, b.place[g])
 		if !n.lean {
-			n.cost = append(n.cost, distance+fare)
+			n.cost = append(n.cost, (distance+fare)/work)
 		}
 		if !moves {
 			continue
@@ -241,12 +292,12 @@ func (b *builder) addRow(c, m, from, to int32) {
 		last := b.past.cell[cells+int(group)] * b.past.admitted[at]
 		b.fixed += fare * last
 		if last > negligible*b.t.Rate[at] {
-			b.addSide(g, distance-fare, last)
+			b.addSide(g, (distance-fare)/work, last*work)
 		}
 	}
 	for k, rate := range b.t.Demand[at] {
 		if rate > 0 {
-			b.addSide(int32(b.groups), b.c.base+b.p.Refuse[k], rate)
+			b.addSide(int32(b.groups), (b.c.base+b.p.Refuse[k])/work, rate*work)
 		}
 	}
 	n.arcStart = append(n.arcStart, int32(len(n.cost)))

@@ -155,7 +155,7 @@ func (k *columns) chooseModel(t *tick, m int32, arrive []float64) {
 	}
 	room := 0.0
 	for _, e := range tab.Serving(m) {
-		room += tab.Cap[e]
+		room += tab.Cap[e] / tab.Work[m]
 	}
 	for c := range int32(len(tab.Clusters)) {
 		at := tab.RowIndex(c, m)
@@ -255,17 +255,19 @@ func (k *columns) extend(t *tick, s *interior) float64 {
 			fare = t.p.RowChurn()
 		}
 		in := k.of(tab, int(at), m)
-		pays, most := s.rowPrice[i]-fare, 0.0
-		for j := range in {
+		work, most := tab.Work[m], 0.0
+		gain := func(j int) float64 {
 			g := s.first[i] + int32(j)
+			return (s.rowPrice[i]-s.groupPrice[g])*work - fare - tab.Distance(c, s.place[g])
+		}
+		for j := range in {
 			if !in[j] {
-				most = max(most, pays-tab.Distance(c, s.place[g])-s.groupPrice[g])
+				most = max(most, gain(j))
 			}
 		}
-		saving += s.demand[i] * most
+		saving += s.demand[i] / work * most
 		for j := range in {
-			g := s.first[i] + int32(j)
-			if most > 0 && !in[j] && pays-tab.Distance(c, s.place[g])-s.groupPrice[g] > columnPart*most {
+			if most > 0 && !in[j] && gain(j) > columnPart*most {
 				in[j] = true
 				k.count++
 			}
@@ -327,9 +329,10 @@ func arrivals(t *tick, c *component, s *interior, arrive []float64) {
 	for k := range s.count {
 		price := s.slope[k] + s.dual[s.caps+k]
 		for _, e := range s.members[s.memberStart[k]:s.memberStart[k+1]] {
-			cost := price + tab.Engines[e].Offset + tab.Engines[e].Penalty
-			for _, p := range tab.ServesAt(e) {
+			models := tab.Serves(e)
+			for j, p := range tab.ServesAt(e) {
 				g := tab.GroupOf[p]
+				cost := tab.Work[models[j]]*price + tab.Own[p] + tab.Engines[e].Offset + tab.Engines[e].Penalty
 				arrive[g] = min(arrive[g], cost)
 			}
 		}

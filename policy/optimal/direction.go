@@ -30,6 +30,9 @@ func (s *interior) assembleClass(k int) {
 	hold, holdTo := int(s.holdStart[k]), int(s.holdStart[k+1])
 	stiff := s.stiff[k]
 	share := s.share(k)
+	if s.isWide(k) {
+		s.assembleWide(k)
+	}
 	for i := from; i < to; i++ {
 		t, g := s.theta[s.links+i], int(s.linkGroup[i])
 		s.matrix.excess[g] += t * stiff
@@ -93,6 +96,9 @@ func (s *interior) gather(scale float64) {
 			at := s.holds + int(i)
 			s.force[at] = scale*s.pull[at] + want[at] - want[s.holdBounds+int(i)] - cap
 		}
+		if s.isWide(k) {
+			s.gatherWide(k)
+		}
 	}
 }
 
@@ -136,6 +142,10 @@ func (s *interior) direction(scale float64, force []float64) {
 }
 
 func (s *interior) pushClass(k int, force, rhs []float64) {
+	if s.isWide(k) {
+		s.pushWide(k, force, rhs)
+		return
+	}
 	from, to := s.links+int(s.linkStart[k]), s.links+int(s.linkStart[k+1])
 	hold, holdTo := s.holds+int(s.holdStart[k]), s.holds+int(s.holdStart[k+1])
 	if to-from == 1 && hold == holdTo {
@@ -273,6 +283,10 @@ func (s *interior) pullArcs(r int, ref float64, force []float64) float64 {
 }
 
 func (s *interior) pullClass(k int, scale float64, force []float64) {
+	if s.isWide(k) {
+		s.pullWide(k, scale, force)
+		return
+	}
 	from, to := s.links+int(s.linkStart[k]), s.links+int(s.linkStart[k+1])
 	hold, holdTo := s.holds+int(s.holdStart[k]), s.holds+int(s.holdStart[k+1])
 	if to-from == 1 && hold == holdTo {

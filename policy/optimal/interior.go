@@ -11,13 +11,15 @@ import (
 // Every inequality of the network is a pair of positive numbers whose product
 // goes to zero: a flow and its reduced cost, a slack and its price. All pairs
 // lie in one pair of arrays, primal and dual, in stretches: arcs, sides, links,
-// holds, the classes' caps, the sides' bounds, the holds' bounds. What is the
+// holds, the classes' caps, the sides' bounds, the holds' bounds, the wide
+// classes' extra limits. What is the
 // same for all pairs runs over the arrays as a whole, divides once a pair, and
 // looks at nothing else.
 type interior struct {
 	*network
-	sides, links, holds, caps     int // where the stretches after the arcs begin
-	sideBounds, holdBounds, pairs int
+	sides, links, holds, caps int // where the stretches after the arcs begin
+	sideBounds, holdBounds    int
+	extras, pairs             int
 
 	primal, dual           []float64
 	perPrimal, perDual     []float64 // 1/primal, 1/dual
@@ -48,6 +50,7 @@ type interior struct {
 	fans                 [block]fan // scratch of assemble
 	matrix               mMatrix
 	rowSide              rowSide // takes the matrix's place in a lean network
+	extra                extra
 
 	tolerance  float64 // of products and dual residual, relative to the objective
 	iterations int
@@ -109,7 +112,8 @@ func (s *interior) reset(n *network) {
 	s.caps = s.holds + len(n.holdGroup)
 	s.sideBounds = s.caps + len(n.count)
 	s.holdBounds = s.sideBounds + len(n.sideGroup)
-	s.pairs = s.holdBounds + len(n.holdGroup)
+	s.extras = s.holdBounds + len(n.holdGroup)
+	s.pairs = s.extras + len(n.extraLimit)
 	for _, x := range [...]*[]float64{
 		&s.primal, &s.dual, &s.perPrimal, &s.perDual, &s.dPrimal, &s.dDual, &s.want,
 		&s.savedPrimal, &s.savedDual, &s.bestPrimal, &s.bestDual,
@@ -133,6 +137,13 @@ func (s *interior) reset(n *network) {
 	for _, x := range [...]*[]float64{&s.load, &s.phi, &s.slope, &s.bend, &s.classTheta, &s.stiff} {
 		*x = resize(*x, classes)
 	}
+	s.extra.v = resize(s.extra.v, len(n.extraHolds))
+	s.extra.c, s.extra.sum = resize(s.extra.c, len(n.extraLimit)), resize(s.extra.sum, len(n.extraLimit))
+	widest := 0
+	for k := range classes {
+		widest = max(widest, int(n.linkStart[k+1]-n.linkStart[k]+n.holdStart[k+1]-n.holdStart[k]))
+	}
+	s.extra.f, s.extra.y = resize(s.extra.f, widest), resize(s.extra.y, widest)
 	s.rowTop, s.classTop = resize(s.rowTop, rows), resize(s.classTop, classes)
 	if n.lean {
 		s.rowSide.reset(s)

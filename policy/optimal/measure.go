@@ -125,6 +125,10 @@ func (s *interior) measureRow(r int) {
 }
 
 func (s *interior) measureClass(k int) {
+	if s.isWide(k) {
+		s.measureWide(k)
+		return
+	}
 	from, to := int(s.linkStart[k]), int(s.linkStart[k+1])
 	holdFrom, holdTo := int(s.holdStart[k]), int(s.holdStart[k+1])
 	u := 0.0

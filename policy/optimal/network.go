@@ -25,6 +25,10 @@ const negligible = 1e-9
 // of the groups; a group passes it over links to classes. A lean network, see
 // columns, has only some of the arcs.
 //
+// All flows are counted in work, and all costs by unit of work: so models whose
+// requests ask different amounts share an engine's load and cap as they are. A
+// class may have extra limits on what its flows hold, see wide.
+//
 // Beside the arcs a row has sides, each with a bound: flow that stays in a group
 // where the row had some, and flow that is refused. Beside the links a class has
 // holds: flow that stays. Staying costs less, by twice the churn price, than the
@@ -36,7 +40,7 @@ type network struct {
 	lean   bool
 
 	row       []int32   // table's row number
-	demand    []float64 // requests/s
+	demand    []float64 // work/s
 	first     []int32   // by row: its model's first group
 	beyond    []int32   // by row: the group after its model's last
 	arcStart  []int32   // by row: where its arcs begin; one more at the end
@@ -45,12 +49,12 @@ type network struct {
 	arcGroup  []int32   // by arc, where the network is lean
 	sideGroup []int32   // by side
 	sideCost  []float64 // by side, seconds
-	sideBound []float64 // by side, requests/s
+	sideBound []float64 // by side, work/s
 	fixed     float64   // part of the objective that no flow changes
 
 	linkStart []int32 // by class; one more at the end
 	linkGroup []int32
-	linkCost  []float64 // seconds: offset, penalty and churn
+	linkCost  []float64 // seconds: offset, penalty, own latency and churn
 	holdStart []int32   // by class; one more at the end
 	holdGroup []int32
 	holdCost  []float64
@@ -59,8 +63,14 @@ type network struct {
 	memberStart []int32 // by class; one more at the end
 	members     []int32 // engines
 	curve       []latency.Model
+	extraStart  []int32   // by class: where its extra limits begin; one more at the end
+	extraLimit  []float64 // by extra limit: what all its engines may hold, scaled to the class's limit
+	extraScale  []float64 // by extra limit: that scale
+	extraKind   []table.Resource
+	extraAt     []int32   // by extra limit: where its coefficients begin in extraHolds
+	extraHolds  []float64 // for each of the class's links, then its holds
 	count       []float64 // engines in the class
-	limit       []float64 // requests/s of all its engines
+	limit       []float64 // work/s of all its engines
 
 	groupOf []int32 // by group: the table's number
 	place   []int32 // by group: the table's place

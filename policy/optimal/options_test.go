@@ -163,7 +163,7 @@ func TestPricer(t *testing.T) {
 	for i := range plan.Rows {
 		row := &plan.Rows[i]
 		for _, a := range row.Arcs {
-			paid += row.Rate * a.Weight * plan.Terms(a).Total
+			paid += row.Rate * a.Weight * plan.Terms(row, a).Total
 		}
 	}
 	pricer := optimal.NewPricer(v)

@@ -84,7 +84,7 @@ func TestUnusedArcsAreDearer(t *testing.T) {
 		for i := range plan.Rows {
 			used, least := math.Inf(1), math.Inf(1)
 			for _, a := range plan.Rows[i].Arcs {
-				total := plan.Terms(a).Total
+				total := plan.Terms(&plan.Rows[i], a).Total
 				least = min(least, total)
 				if a.Weight > 0 {
 					used = min(used, total)

@@ -69,7 +69,7 @@ func requireExplained(t require.TestingT, v *fleet.View, plan *fleet.Plan) {
 		low, high := math.Inf(1), math.Inf(-1)
 		for _, a := range row.Arcs {
 			if a.Weight*admitted[[2]string{row.Cluster, row.Model}] > 1e-4*row.Rate {
-				total := plan.Terms(a).Total
+				total := plan.Terms(row, a).Total
 				low, high = min(low, total), max(high, total)
 			}
 		}

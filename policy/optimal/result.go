@@ -57,7 +57,7 @@ func (r *result) reset(t *tick) {
 	}
 	for i, e := range tab.Engines {
 		r.engine[i] = fleet.EngineLoad{
-			Name: e.Name, Capacity: tab.Cap[i], Penalty: e.Penalty, Latency: e.Profile.T0,
+			Name: e.Name, Capacity: tab.Cap[i], Penalty: e.Penalty, Latency: tab.Curve[i].Latency(0), Own: tab.Owns[i],
 		}
 	}
 }
@@ -84,12 +84,34 @@ func (r *result) takeTerms(s *interior) {
 		for _, e := range s.members[s.memberStart[k]:s.memberStart[k+1]] {
 			r.engine[e].Latency, r.engine[e].Congestion, r.engine[e].Cap = own, congestion, cap
 		}
-	}
-	for g, global := range s.groupOf {
-		r.groupPrice[global] = s.groupPrice[g]
+		if s.isWide(k) {
+			r.takeLimits(s, k)
+		}
 	}
 	for i, at := range s.row {
-		r.rowPrice[at] = s.rowPrice[i]
+		work := r.t.Work[int(at)%len(r.t.Models)]
+		r.rowPrice[at] = s.rowPrice[i] * work
+		for g := s.first[i]; g < s.beyond[i]; g++ {
+			r.groupPrice[s.groupOf[g]] = s.groupPrice[g] * work
+		}
+	}
+}
+
+// takeLimits records the prices of a wide class's extra limits, but for traces of
+// the interior method.
+func (r *result) takeLimits(s *interior, k int) {
+	for i := int(s.extraStart[k]); i < int(s.extraStart[k+1]); i++ {
+		price := s.dual[s.extras+i] * s.extraScale[i]
+		if s.dual[s.extras+i] < 1e-6*s.slope[k] {
+			price = 0
+		}
+		for _, e := range s.members[s.memberStart[k]:s.memberStart[k+1]] {
+			if s.extraKind[i] == table.Tokens {
+				r.engine[e].TokenPrice = price
+			} else {
+				r.engine[e].SlotPrice = price
+			}
+		}
 	}
 }
 
@@ -180,7 +202,7 @@ func (r *result) takeClass(b *builder, s *interior, k int) {
 				hold++
 			}
 			link++
-			r.flow[at[j]] = y / s.count[k]
+			r.flow[at[j]] = y / s.count[k] / r.t.Work[m]
 		}
 	}
 }

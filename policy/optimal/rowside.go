@@ -129,6 +129,9 @@ func (w *rowSide) assemble(s *interior) {
 
 // addClass adds what a class's groups take from one another, and give way.
 func (w *rowSide) addClass(s *interior, k int) {
+	if s.isWide(k) {
+		w.addWide(s, k)
+	}
 	flows := [2]struct {
 		groups []int32
 		theta  []float64
@@ -147,6 +150,26 @@ func (w *rowSide) addClass(s *interior, k int) {
 					if h != g {
 						row[w.local[h]] += x.theta[i] * y.theta[j] * share
 					}
+				}
+			}
+		}
+	}
+}
+
+// addWide adds what the extra limits of a wide class take out of its answer.
+func (w *rowSide) addWide(s *interior, k int) {
+	s.setExtra(k)
+	n, flows := s.flows(k)
+	for i := int(s.extraStart[k]); i < int(s.extraStart[k+1]); i++ {
+		v, c := s.extra.v[s.extraAt[i]:][:n], s.extra.c[i]
+		for j, x := range v {
+			g := s.groupAt(flows.at(j))
+			w.ground[g] -= c * x * s.extra.sum[i]
+			size := w.blockSize(w.block[g])
+			row := w.inverse[int(w.inverseAt[w.block[g]])+size*int(w.local[g]):][:size]
+			for l, y := range v {
+				if h := s.groupAt(flows.at(l)); h != g {
+					row[w.local[h]] += c * x * y
 				}
 			}
 		}

@@ -52,7 +52,7 @@ func (s *snapper) snap(level neatness) {
 		again = false
 		s.addLoads()
 		for e := range int32(len(tab.Engines)) {
-			if s.load[e] <= s.engine[e].Capacity*(1+capTolerance) {
+			if s.load[e] <= s.engine[e].Capacity*(1+capTolerance) && tab.Excess(e, s.engineFlow) <= capTolerance {
 				continue
 			}
 			for _, m := range tab.Serves(e) {
@@ -244,7 +244,7 @@ func (s *snapper) trim() {
 	tab := s.t
 	s.addLoads()
 	for e := range int32(len(tab.Engines)) {
-		excess := s.load[e]/s.engine[e].Capacity - 1
+		excess := max(s.load[e]/s.engine[e].Capacity-1, tab.Excess(e, s.engineFlow))
 		if excess <= capTolerance || excess > most {
 			continue
 		}

@@ -22,7 +22,7 @@ type spread struct {
 	bear, take []float64 // by element of Serving: fractions
 	lose       []float64 // by element of Serving: fraction
 	engineFlow []float64 // by element of Serving: requests/s that result
-	load       []float64 // by engine: requests/s
+	load       []float64 // by engine: work/s
 	open       []bool    // by group: some engine is not at its cap
 	dirty      []bool    // by model
 	bears      bool      // some engine of the model under way shrinks
@@ -50,7 +50,7 @@ func (s *snapper) setOpen() {
 	for m := range int32(len(s.t.Models)) {
 		start := s.t.ServingStart(m)
 		for j, e := range s.t.Serving(m) {
-			if s.engine[e].Cap == 0 {
+			if !s.engine[e].Full() {
 				s.open[s.t.GroupOf[start+j]] = true
 			}
 		}
@@ -60,11 +60,7 @@ func (s *snapper) setOpen() {
 // addLoads adds up the engines' loads.
 func (s *snapper) addLoads() {
 	for e := range int32(len(s.t.Engines)) {
-		u := 0.0
-		for _, p := range s.t.ServesAt(e) {
-			u += s.engineFlow[p]
-		}
-		s.load[e] = u
+		s.load[e] = s.t.Load(e, s.engineFlow)
 	}
 }
 
@@ -172,7 +168,7 @@ func (s *snapper) tooMuch(m int32, j int, want float64) float64 {
 	start := s.t.ServingStart(m)
 	had := s.past.hold[start+j]
 	slack := s.p.Keep
-	if s.level[m] == raw || s.engine[s.t.Serving(m)[j]].Cap > 0 {
+	if s.level[m] == raw || s.engine[s.t.Serving(m)[j]].Full() {
 		slack = 0
 	}
 	if want < had*(1-slack-1e-14) {
@@ -294,7 +290,7 @@ func (s *snapper) bearModel(m int32, last, want []float64) {
 		y := max(0, last[j])
 		bear[j] = 1
 		slack := keep
-		if s.engine[e].Cap > 0 {
+		if s.engine[e].Full() {
 			slack = 0
 		}
 		if want[j] < y*(1-slack-1e-14) {
@@ -351,7 +347,7 @@ func (s *snapper) wish(m int32, want []float64) {
 			if fare > 0 {
 				last = s.past.hold[start+j]
 			}
-			cost, price := stay(s.cost(e), fare, last), s.groupPrice[g]
+			cost, price := stay(s.cost(m, e, start+j), fare, last), s.groupPrice[g]
 			if flow[j] < floor*all[g] || cost > price+much*math.Abs(price) {
 				want[j] = 0
 			}
@@ -381,9 +377,12 @@ func (s *snapper) stayedModel(m int32) bool {
 	return false
 }
 
-// cost is what one more request costs at an engine, in seconds.
-func (s *result) cost(e int32) float64 {
-	return s.engine[e].Price() + s.t.Engines[e].Offset
+// cost is what one more request of model m costs at engine e, in seconds; p is
+// where e stands among those that serve m.
+func (s *result) cost(m, e int32, p int) float64 {
+	x, t := &s.engine[e], s.t
+	return t.Work[m]*(x.Latency+x.Congestion+x.Cap+t.Holds[table.Tokens][m]*x.TokenPrice+t.Holds[table.Slots][m]*x.SlotPrice) +
+		t.Own[p] + x.Penalty + t.Engines[e].Offset
 }
 
 // moveRow finds what the row's cells have beyond what they keep.

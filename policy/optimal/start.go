@@ -153,6 +153,7 @@ func (s *interior) startClasses(scale, least float64) {
 		s.slope[k] = slope
 		s.primal[at] = max(s.limit[k]-u, 0.005*s.limit[k])
 		s.dual[at] = least / s.primal[at]
+		s.startExtra(k, least)
 		for i, g := range groups {
 			s.groupPrice[g] += slope + s.linkCost[from+i] + s.dual[at]
 			links[g]++

@@ -47,18 +47,18 @@ func (s *stayer) read(t *tick, c *component, ramp bool) bool {
 		}
 	}
 	for _, e := range c.engines {
-		u := 0.0
-		for _, p := range tab.ServesAt(e) {
-			u += past.hold[p]
-		}
-		if u > capacity(tab, e, ramp)*(1+capTolerance) {
+		u := tab.Load(e, past.hold)
+		if u > capacity(tab, e, ramp)*(1+capTolerance) || tab.Excess(e, past.hold) > capTolerance {
 			return false
 		}
 		engine := tab.Engines[e]
 		curve := latency.At(&tab.Curve[e], u)
 		t.stayLoad[e] = u
 		t.staySlope[e] = curve.Slope
-		s.cost += curve.Phi + u*(engine.Penalty+engine.Offset)
+		s.cost += curve.Phi
+		for _, p := range tab.ServesAt(e) {
+			s.cost += past.hold[p] * (engine.Penalty + engine.Offset + tab.Own[p])
+		}
 	}
 	return true
 }
@@ -118,9 +118,11 @@ func (s *stayer) priceGroups(m int32) (saving float64, ok bool) {
 		low[g], high[g], mean[g], flow[g] = math.Inf(-1), math.Inf(1), 0, 0
 	}
 	fare, start := t.p.EngineChurn(), tab.ServingStart(m)
-	cost := func(e int32) float64 { return t.staySlope[e] + tab.Engines[e].Offset + tab.Engines[e].Penalty }
+	cost := func(j int, e int32) float64 {
+		return tab.Work[m]*t.staySlope[e] + tab.Own[start+j] + tab.Engines[e].Offset + tab.Engines[e].Penalty
+	}
 	for j, e := range tab.Serving(m) {
-		g, a := tab.GroupOf[start+j]-from, cost(e)
+		g, a := tab.GroupOf[start+j]-from, cost(j, e)
 		high[g] = min(high[g], a+fare)
 		if y := t.past.hold[start+j]; y > 0 {
 			low[g] = max(low[g], a-fare)
@@ -140,7 +142,7 @@ func (s *stayer) priceGroups(m int32) (saving float64, ok bool) {
 	}
 	for j, e := range tab.Serving(m) {
 		if y := t.past.hold[start+j]; y > 0 {
-			saving += y * max(0, cost(e)-fare-t.groupPrice[tab.GroupOf[start+j]])
+			saving += y * max(0, cost(j, e)-fare-t.groupPrice[tab.GroupOf[start+j]])
 		}
 	}
 	return saving, true
@@ -180,20 +182,19 @@ func (s *stayer) goodBySolution(best *interior) bool {
 	}
 	fare, groups := t.p.RowChurn(), int32(len(tab.Models))
 	for i, at := range best.row {
-		c := at / groups
+		c, work := at/groups, tab.Work[at%groups]
 		cells := t.past.cell[tab.Cell(c):]
 		for g := best.first[i]; g < best.beyond[i]; g++ {
 			global := best.groupOf[g]
-			cost := tab.Distance(c, tab.GroupPlace[global]) + best.groupPrice[g] - fare
-			if cells[global]*t.past.admitted[at] > used*tab.Rate[at] && cost > best.rowPrice[i]*(1+much) {
+			cost := tab.Distance(c, tab.GroupPlace[global]) + best.groupPrice[g]*work - fare
+			if cells[global]*t.past.admitted[at] > used*tab.Rate[at] && cost > best.rowPrice[i]*work*(1+much) {
 				return false
 			}
 		}
 	}
 	for k := range best.count {
-		price := best.slope[k] + best.dual[best.caps+k]
 		for i := best.holdStart[k]; i < best.holdStart[k+1]; i++ {
-			g := best.holdGroup[i]
+			g, price := best.holdGroup[i], best.price(k, int(best.linkStart[k+1]-best.linkStart[k]+i-best.holdStart[k]))
 			if best.holdBound[i] > used*best.outflow[g] && best.holdCost[i]+price > best.groupPrice[g]*(1+much) {
 				return false
 			}

@@ -47,7 +47,7 @@ func TestTalk(t *testing.T) {
 	require.Equal(t, "far", plan.Engines[far.Engine].Name)
 	assert.InDelta(t, 0.255, far.Weight, 0.005)
 	a, c := plan.Row("A", "m"), plan.Row("C", "m")
-	assert.InEpsilon(t, plan.Terms(a.Arcs[0]).Total, plan.Terms(a.Arcs[1]).Total, 1e-3)
+	assert.InEpsilon(t, plan.Terms(a, a.Arcs[0]).Total, plan.Terms(a, a.Arcs[1]).Total, 1e-3)
 	assert.Equal(t, 1.0, c.Arcs[0].Weight)
 	assert.Zero(t, c.Arcs[1].Weight)
 	assert.Zero(t, a.Shed)

@@ -54,9 +54,6 @@ func (s *snapper) write(plan *fleet.Plan) {
 		}
 	}
 	s.writePrices(plan)
-	for i := range plan.Engines {
-		plan.Engines[i].Load = 0
-	}
 	next := 0
 	for c := range int32(len(t.Clusters)) {
 		for m := range int32(len(t.Models)) {
@@ -68,6 +65,7 @@ func (s *snapper) write(plan *fleet.Plan) {
 			next++
 			row.Cluster, row.Model = t.Clusters[c], t.Models[m]
 			row.Rate, row.Demand, row.Shed = t.Rate[at], t.Demand[at], s.shed[at]
+			t.Ask(row, m)
 			if n == 0 {
 				row.Shed = refuseAll(&row.Demand)
 				continue
@@ -110,7 +108,7 @@ func (s *snapper) writePrices(plan *fleet.Plan) {
 			if fare > 0 {
 				last = s.past.hold[start+j]
 			}
-			least[g] = min(least[g], stay(s.cost(e), fare, last))
+			least[g] = min(least[g], stay(s.cost(m, e, start+j), fare, last))
 			if first[g] < 0 {
 				first[g] = float64(e)
 			}
@@ -139,7 +137,7 @@ func (s *snapper) engineChurn(m int32, fare float64) {
 		p := start + j
 		s.hold[p] = 0
 		if fare > 0 {
-			s.hold[p] = churn(s.groupPrice[t.GroupOf[p]], s.cost(e), fare, s.past.hold[p])
+			s.hold[p] = churn(s.groupPrice[t.GroupOf[p]], s.cost(m, e, p), fare, s.past.hold[p])
 		}
 	}
 }
@@ -216,9 +214,9 @@ func (s *snapper) cellTerms(at int, c, m int32) (keep, more, distance, gives []f
 func (s *snapper) writeIdle(plan *fleet.Plan) {
 	t := s.t
 	for e := range int32(len(t.Engines)) {
-		for _, p := range t.ServesAt(e) {
-			plan.Engines[e].Load += s.rowLoad[p]
-		}
+		x := &plan.Engines[e]
+		x.Load = t.Load(e, s.rowLoad)
+		x.Seconds = t.Seconds(e, x.Load, x.Latency)
 	}
 	next := 0
 	for c := range int32(len(t.Clusters)) {

@@ -82,7 +82,7 @@ func (t *Table) Plan(name string) (plan *fleet.Plan, index []int32) {
 	plan = &fleet.Plan{Policy: name, Time: t.View.Time}
 	plan.Engines = make([]fleet.EngineLoad, len(t.Engines))
 	for i, e := range t.Engines {
-		plan.Engines[i] = fleet.EngineLoad{Name: e.Name, Capacity: t.Cap[i], Penalty: e.Penalty}
+		plan.Engines[i] = fleet.EngineLoad{Name: e.Name, Capacity: t.Cap[i], Penalty: e.Penalty, Own: t.Owns[i]}
 	}
 	arcs := make([]fleet.Arc, t.ArcCount())
 	index = make([]int32, len(t.Rate))
@@ -97,6 +97,7 @@ func (t *Table) Plan(name string) (plan *fleet.Plan, index []int32) {
 			index[at] = int32(len(plan.Rows))
 			n := len(serving)
 			row := fleet.Row{Cluster: t.Clusters[c], Model: t.Models[m], Rate: t.Rate[at], Demand: t.Demand[at], Arcs: arcs[:n:n]}
+			t.Ask(&row, m)
 			arcs = arcs[n:]
 			for j, e := range serving {
 				row.Arcs[j] = fleet.Arc{Engine: e, Network: t.Network(c, e)}
@@ -108,6 +109,12 @@ func (t *Table) Plan(name string) (plan *fleet.Plan, index []int32) {
 		}
 	}
 	return plan, index
+}
+
+// Ask sets what a row's requests ask of an engine.
+func (t *Table) Ask(row *fleet.Row, m int32) {
+	row.Work = t.Work[m]
+	row.TokenSeconds, row.SlotSeconds = t.Work[m]*t.Holds[Tokens][m], t.Work[m]*t.Holds[Slots][m]
 }
 
 func (t *Table) shedAll(row *fleet.Row, at int) {
@@ -127,7 +134,7 @@ func (t *Table) Admit(row int, shed *[fleet.NumPriorities]float64) float64 {
 	return d
 }
 
-// SetLoads computes the engines' loads from the weights.
+// SetLoads computes the engines' loads, in work/s, from the weights.
 func (t *Table) SetLoads(plan *fleet.Plan, index []int32) {
 	for i := range plan.Engines {
 		plan.Engines[i].Load = 0
@@ -137,7 +144,7 @@ func (t *Table) SetLoads(plan *fleet.Plan, index []int32) {
 			continue
 		}
 		row := &plan.Rows[i]
-		if d := t.Admit(at, &row.Shed); d > 0 {
+		if d := t.Admit(at, &row.Shed) * row.Work; d > 0 {
 			for _, a := range row.Arcs {
 				plan.Engines[a.Engine].Load += d * a.Weight
 			}
@@ -153,16 +160,17 @@ func (t *Table) SetTerms(plan *fleet.Plan, index []int32) {
 		e := &plan.Engines[i]
 		e.Latency = t.Curve[i].Latency(e.Load)
 		e.Congestion = t.Curve[i].Congestion(e.Load)
-		plan.Objective += e.Load * (e.Latency + e.Penalty)
+		e.Seconds = t.Seconds(int32(i), e.Load, e.Latency)
+		plan.Objective += e.Load * e.Latency
 	}
 	for at, i := range index {
 		if i < 0 {
 			continue
 		}
 		row := &plan.Rows[i]
-		d := t.Admit(at, &row.Shed)
-		for _, a := range row.Arcs {
-			plan.Objective += d * a.Weight * a.Network
+		d, start := t.Admit(at, &row.Shed), t.ServingStart(int32(at%len(t.Models)))
+		for j, a := range row.Arcs {
+			plan.Objective += d * a.Weight * (a.Network + plan.Engines[a.Engine].Penalty + t.Own[start+j])
 		}
 	}
 }

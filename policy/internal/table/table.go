@@ -24,9 +24,22 @@ type Table struct {
 	Engines  []*fleet.Engine
 	Place    []int32         // by engine
 	Places   int             // number of places
-	Curve    []latency.Model // by engine
-	Cap      []float64       // by engine, requests/s, whatever its ramp
-	top      []float64       // by engine: seconds at the cap
+	Curve    []latency.Model // by engine: what its latency is worth
+	Cap      []float64       // by engine, work/s, whatever its ramp
+	Safe     []float64       // by engine, work/s: no more than that breaks no limit, whoever sends it
+	top      []float64       // by engine: the most that a request is worth at the cap, seconds
+
+	// What a request of each model asks: Work, and what that holds of each Resource,
+	// by unit of work.
+	Work  []float64
+	Holds [Resources][]float64
+	// Limits are the engines' limits on what is held, where that depends on the mixture
+	// of models; 0 where Cap includes them, or no mixture comes near.
+	Limits [Resources][]float64
+	Own    []float64            // by element of Serving: fleet.OwnLatency, seconds
+	Owns   [][]fleet.OwnLatency // by engine
+	plain  []bool               // by engine: its curve is that of the seconds themselves
+	worth  [][2]float64         // by model: of a second before and after the first token
 
 	Demand [][fleet.NumPriorities]float64 // by row: c*len(Models)+m, requests/s
 	Rate   []float64                      // by row: all priorities
@@ -48,6 +61,17 @@ type Table struct {
 	memory memory
 }
 
+// Resource is what requests hold of an engine.
+type Resource int
+
+// The resources.
+const (
+	Tokens Resource = iota
+	Slots
+
+	Resources = 2
+)
+
 // New numbers a valid view.
 func New(view *fleet.View) *Table {
 	t := &Table{View: view}
@@ -58,6 +82,8 @@ func New(view *fleet.View) *Table {
 	slices.Sort(t.Clusters)
 	clusters := numbers(t.Clusters)
 	models := t.addModels()
+	t.setModels()
+	t.setCurves()
 	t.addPlaces(clusters)
 	t.addGroups()
 
@@ -89,31 +115,6 @@ func (t *Table) addEngines() {
 		t.Engines[i] = &view.Engines[i]
 	}
 	slices.SortFunc(t.Engines, func(a, b *fleet.Engine) int { return strings.Compare(a.Name, b.Name) })
-	n := len(t.Engines)
-	t.Curve, t.Cap, t.top = make([]latency.Model, n), make([]float64, n), make([]float64, n)
-	for i, e := range t.Engines {
-		t.setCurve(i, e)
-	}
-}
-
-func (t *Table) setCurve(i int, e *fleet.Engine) {
-	t.Curve[i] = latency.New(e.Profile)
-	t.Cap[i] = t.Curve[i].Capacity()
-	tokens, slots := 0.0, 0.0 // what the greediest of its models' requests hold
-	for _, name := range e.Models {
-		for j := range t.View.Models {
-			if m := &t.View.Models[j]; m.Name == name {
-				tokens, slots = max(tokens, m.TokenSeconds), max(slots, m.SlotSeconds)
-			}
-		}
-	}
-	if p := &e.Profile; p.Tokens > 0 && tokens > 0 {
-		t.Cap[i] = min(t.Cap[i], p.Tokens/tokens)
-	}
-	if p := &e.Profile; p.Slots > 0 && slots > 0 {
-		t.Cap[i] = min(t.Cap[i], p.Slots/slots)
-	}
-	t.top[i] = t.Curve[i].At(t.Cap[i]).Slope
 }
 
 func (t *Table) addModels() map[string]int32 {

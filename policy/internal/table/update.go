@@ -60,7 +60,7 @@ func (t *Table) remember(clusters, models map[string]int32) {
 func (t *Table) Update(view *fleet.View) bool {
 	m := &t.memory
 	if len(view.Clusters) != len(m.clusters) || len(view.Engines) != len(m.engines) ||
-		len(view.Distances) != len(m.distances) || !slices.Equal(view.Models, m.models) || len(view.Demands) != len(m.demands) {
+		len(view.Distances) != len(m.distances) || len(view.Models) != len(m.models) || len(view.Demands) != len(m.demands) {
 		return false
 	}
 	for i := range view.Clusters {
@@ -80,12 +80,32 @@ func (t *Table) Update(view *fleet.View) bool {
 		}
 	}
 	t.View = view
+	if !t.updateModels(view) {
+		return false
+	}
 	for i := range view.Engines {
 		if !t.updateEngine(&view.Engines[i], &m.engines[i]) {
 			return false
 		}
 	}
 	t.setDemand()
+	return true
+}
+
+// updateModels takes in the models' figures.
+func (t *Table) updateModels(view *fleet.View) bool {
+	was := t.memory.models
+	if slices.Equal(view.Models, was) {
+		return true
+	}
+	for i := range view.Models {
+		if view.Models[i].Name != was[i].Name || view.Models[i].Validate() != nil {
+			return false
+		}
+	}
+	copy(was, view.Models)
+	t.setModels()
+	t.setCurves()
 	return true
 }
 
