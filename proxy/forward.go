@@ -95,19 +95,22 @@ func (p *DataPlane) mayRetry(q *request, a *attempt, retries *int) bool {
 
 // attempt is one try at one engine.
 type attempt struct {
-	target  int
-	stream  bool
-	place   int // among those that wait for the engine
-	sent    time.Time
-	waited  time.Duration // to the first byte, or to the failure
-	charge  route.Charge
-	cancel  context.CancelCauseFunc
-	resp    *http.Response // nil when err is set
-	first   []byte         // the body's first bytes
-	ended   error          // what came with them, io.EOF when they are all
-	chunk   *[]byte
-	err     error
-	outcome protect.Outcome
+	target int
+	stream bool
+	place  int // among those that wait for the engine
+	// longPrompt and longOutput are by how much its parts may take longer than all of
+	// a usual request, in seconds.
+	longPrompt, longOutput float64
+	sent                   time.Time
+	waited                 time.Duration // to the first byte, or to the failure
+	charge                 route.Charge
+	cancel                 context.CancelCauseFunc
+	resp                   *http.Response // nil when err is set
+	first                  []byte         // the body's first bytes
+	ended                  error          // what came with them, io.EOF when they are all
+	chunk                  *[]byte
+	err                    error
+	outcome                protect.Outcome
 }
 
 // attempt sends the request to one engine and waits for the first byte of the
@@ -116,6 +119,7 @@ func (p *DataPlane) attempt(ctx context.Context, q *request, target int, charge 
 	a := &attempt{target: target, sent: time.Now(), charge: charge, stream: q.fields.Stream}
 	t := &q.row.targets[target]
 	t.seen.attempts.add()
+	a.longPrompt, a.longOutput = q.long(q.row.Targets()[target].Predicted)
 	ctx, a.cancel = context.WithCancelCause(ctx)
 	t.engine.pulse.wait(a)
 	defer func() { t.engine.pulse.leave(a, a.sent.Add(a.waited).UnixNano()) }()
@@ -139,6 +143,17 @@ func (p *DataPlane) attempt(ctx context.Context, q *request, target int, charge 
 		t.engine.pulse.beat(a.sent.Add(a.waited).UnixNano())
 	}
 	return a
+}
+
+// long is by how much a request's prompt and its output may take longer than all of
+// a usual request, for which a time is predicted; in seconds.
+func (q *request) long(predicted float64) (prompt, output float64) {
+	usual := max(q.row.model.usual.load(), 1)
+	tokens := q.fields.MaxTokens
+	if tokens == 0 {
+		tokens = longOutput
+	}
+	return predicted * max(float64(len(q.body.data)/bytesPerToken)/usual-1, 0), predicted * max(float64(tokens)/usual-1, 0)
 }
 
 // readFirst waits for the body's first byte: until then nothing was promised to
@@ -199,13 +214,14 @@ func (p *DataPlane) judge(q *request, a *attempt) {
 }
 
 // passOver records a failure and passes the engine over if that was once too
-// often.
-func (p *DataPlane) passOver(row *rowState, target int, outcome protect.Outcome, now int64) {
+// often, for as long as it returns.
+func (p *DataPlane) passOver(row *rowState, target int, outcome protect.Outcome, now int64) (lease time.Duration) {
 	t := &row.targets[target]
-	lease := t.engine.outlier.Observe(outcome, now)
+	lease = t.engine.outlier.Observe(outcome, now)
 	if lease > 0 && row.PassOver(target, now, now+int64(lease)) {
 		p.log.Debug("engine passed over", "engine", t.seen.engine, "model", t.seen.model, "for", lease, "outcome", outcomeNames[outcome])
 	}
+	return lease
 }
 
 // retryAfter reads how long an engine asks to be left alone; dates are not looked

@@ -22,28 +22,73 @@ const (
 	// watchedFor is how long a reading of an engine's counters counts, in
 	// nanoseconds.
 	watchedFor = 5e9
+	// longOutput is the output, in tokens, that an answer may have whose request
+	// sets no limit.
+	longOutput = 4096
 )
 
 // waiters are attempts that end when their engine stalls. The zero value is ready.
-type waiters struct{ list []*attempt } // each knows its place here
+type waiters struct {
+	list  []*attempt // each knows its place here
+	since int64      // when the first of those that wait began to
+	// owed is how long the engine was silent, in nanoseconds, while some waited that
+	// then gave up. Without it an engine whose clients are less patient than we are
+	// would never be found.
+	owed int64
+}
 
 func (w *waiters) add(a *attempt) {
+	if len(w.list) == 0 {
+		w.since = a.sent.UnixNano()
+	}
 	a.place = len(w.list)
 	w.list = append(w.list, a)
 }
 
-func (w *waiters) remove(a *attempt) {
+// remove takes an attempt out at time now; last is when the engine gave its last
+// sign of life.
+func (w *waiters) remove(a *attempt, now, last int64) {
+	switch {
+	case last >= w.since:
+		w.owed = 0
+	case len(w.list) == 1:
+		w.owed += now - w.since
+	}
 	n := len(w.list) - 1
-	last := w.list[n]
-	w.list[a.place], last.place = last, a.place
+	moved := w.list[n]
+	w.list[a.place], moved.place = moved, a.place
 	w.list[n] = nil
 	w.list = w.list[:n]
+}
+
+// silence is how long at time now those that wait have had no sign of life, those
+// counted that gave up.
+func (w *waiters) silence(now, last int64) time.Duration {
+	silent := w.owed
+	if last > w.since {
+		silent = 0
+	}
+	if len(w.list) > 0 {
+		silent += now - max(last, w.since)
+	}
+	return time.Duration(silent)
 }
 
 func (w *waiters) end() {
 	for _, a := range w.list {
 		a.cancel(errStalled)
 	}
+}
+
+// beyond is by how much those that wait may take longer than usual requests, in
+// seconds: prompts take their turns, outputs grow side by side.
+func (w *waiters) beyond() float64 {
+	prompts, output := 0.0, 0.0
+	for _, a := range w.list {
+		prompts += a.longPrompt
+		output = max(output, a.longOutput)
+	}
+	return prompts + output
 }
 
 // pulse tells whether an engine makes progress, and who waits for its first
@@ -55,10 +100,6 @@ type pulse struct {
 	// so that a token costs no look at the clock.
 	chunks atomic.Uint64
 	seen   uint64 // of chunks, by the sweep alone
-	// owed is how long the engine was silent, in nanoseconds, while streams waited
-	// that then gave up. Without it an engine whose clients are less patient than we
-	// are would never be found.
-	owed atomic.Int64
 	// watched is when the engine's counters were last read, in nanoseconds.
 	watched  atomic.Int64
 	progress atomicFloat // the counter that grows with any work
@@ -66,7 +107,6 @@ type pulse struct {
 	mu      sync.Mutex
 	streams waiters // for a first token: silence means something
 	whole   waiters // for a whole answer, which may take long
-	since   int64   // when the first of the streams that wait began to
 }
 
 func (p *pulse) beat(now int64) { p.last.Store(now) }
@@ -79,70 +119,82 @@ func (p *pulse) count(progress float64, now int64) {
 	p.progress.store(progress)
 }
 
+// among gives the list that an attempt waits in.
+func (p *pulse) among(a *attempt) *waiters {
+	if a.stream {
+		return &p.streams
+	}
+	return &p.whole
+}
+
 // wait adds an attempt to those that end when the engine stalls.
 func (p *pulse) wait(a *attempt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !a.stream {
-		p.whole.add(a)
-		return
-	}
-	if len(p.streams.list) == 0 {
-		p.since = a.sent.UnixNano()
-	}
-	p.streams.add(a)
+	p.among(a).add(a)
 }
 
 // leave takes an attempt out at time now.
 func (p *pulse) leave(a *attempt, now int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !a.stream {
-		p.whole.remove(a)
-		return
-	}
-	switch {
-	case p.last.Load() >= p.since:
-		p.owed.Store(0)
-	case len(p.streams.list) == 1:
-		p.owed.Add(now - p.since)
-	}
-	p.streams.remove(a)
+	p.among(a).remove(a, now, p.last.Load())
 }
 
-// silence is how long the engine has owed a sign of life at time now, given when
-// its work in flight began. Streams owe a token; a whole answer owes nothing until
-// it is whole, but then the engine's counters must move, if they are read. It is
+// silences is how long an engine has owed a sign of life.
+type silences struct {
+	// streams is how long it owed a first token, or its own counters stood still with
+	// work in flight if they are read: counted. That is a black hole.
+	streams time.Duration
+	counted bool
+	// whole is how long nothing was finished though whole answers are waited for.
+	// That may be a black hole, or long work; beyond is by how much it may be longer
+	// than usual, in seconds.
+	whole  time.Duration
+	beyond float64
+}
+
+// silences looks at time now, given when the engine's work in flight began. It is
 // the sweep's to call.
-func (p *pulse) silence(now, busySince int64) (silent time.Duration, counted bool) {
+func (p *pulse) silences(now, busySince int64) (s silences) {
 	if n := p.chunks.Load(); n != p.seen {
 		p.seen = n
 		p.beat(now)
 	}
+	last := p.last.Load()
 	p.mu.Lock()
-	streams, first := len(p.streams.list), p.since
-	p.mu.Unlock()
-	counted = now-p.watched.Load() < watchedFor
-	since := max(p.last.Load(), busySince)
-	switch {
-	case counted:
-		silent = time.Duration(now - since)
-	case streams > 0:
-		silent = time.Duration(now - max(since, first))
+	defer p.mu.Unlock()
+	s.streams = p.streams.silence(now, last)
+	if s.counted = now-p.watched.Load() < watchedFor; s.counted {
+		s.streams = max(s.streams, time.Duration(now-max(last, busySince)))
+		return s
 	}
-	return silent + time.Duration(p.owed.Load()), counted
+	s.whole, s.beyond = p.whole.silence(now, last), p.whole.beyond()
+	return s
 }
 
 // stall ends the waits at time now: those of streams, and all if the engine's own
 // counters say that it stands still.
 func (p *pulse) stall(now int64, counted bool) {
 	p.beat(now)
-	p.owed.Store(0)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.streams.owed = 0
 	p.streams.end()
 	if counted {
 		p.whole.end()
+	}
+}
+
+// endProbes ends at time now the waits for whole answers of those that were sent
+// since the engine is in doubt and have waited for longer than patience.
+func (p *pulse) endProbes(now, since int64, patience time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.whole.list {
+		if sent := a.sent.UnixNano(); sent > since && now-sent > int64(patience) {
+			a.cancel(errStalled)
+		}
 	}
 }
 
@@ -157,22 +209,64 @@ func (p *DataPlane) sweep(now time.Time) {
 	}
 	for _, row := range t.rows {
 		for i := range row.targets {
-			target := &row.Targets()[i]
-			requests, work := target.Flight.InFlight()
-			if requests == 0 {
-				continue // an idle engine owes no sign of life
+			if row.Targets()[i].Flight.Requests() == 0 {
+				row.targets[i].seen.doubt = doubt{} // an idle engine owes no sign of life
+				continue
 			}
-			size := max(1, float64(work)/float64(requests)/max(row.model.usual.load(), 1))
-			limit := time.Duration(p.config.StallAfter) + time.Duration(stallFactor*size*target.Predicted*float64(time.Second))
-			pulse := &row.targets[i].engine.pulse
-			if silent, counted := pulse.silence(now.UnixNano(), target.Flight.BusySince()); silent > limit {
-				p.log.Warn("engine gives no sign of life; what waits for it goes elsewhere",
-					"engine", target.Engine.Name, "model", row.Model, "silent", silent, "in_flight", requests)
-				p.passOver(row, i, protect.Stalled, now.UnixNano())
-				pulse.stall(now.UnixNano(), counted)
-			}
+			p.sweepTarget(row, i, now.UnixNano())
 		}
 	}
+}
+
+func (p *DataPlane) sweepTarget(row *rowState, i int, now int64) {
+	target, own := &row.Targets()[i], &row.targets[i]
+	requests, work := target.Flight.InFlight()
+	s := own.engine.pulse.silences(now, target.Flight.BusySince())
+	size := max(1, float64(work)/float64(max(requests, 1))/max(row.model.usual.load(), 1))
+	if s.streams > p.patience(size*target.Predicted) {
+		p.log.Warn("engine gives no sign of life; what waits for it goes elsewhere",
+			"engine", target.Engine.Name, "model", row.Model, "silent", s.streams, "in_flight", requests)
+		p.passOver(row, i, protect.Stalled, now)
+		own.engine.pulse.stall(now, s.counted)
+		return
+	}
+	patience := p.patience(target.Predicted + s.beyond)
+	if s.whole <= patience {
+		own.seen.doubt = doubt{}
+		return
+	}
+	p.doubt(row, i, s.whole, now)
+	own.engine.pulse.endProbes(now, own.seen.doubt.since, patience)
+}
+
+// patience is how long an engine may be silent over work that is predicted to take
+// so many seconds.
+func (p *DataPlane) patience(seconds float64) time.Duration {
+	return time.Duration(p.config.StallAfter) + time.Duration(stallFactor*seconds*float64(time.Second))
+}
+
+// doubt is about an engine of which nobody can tell whether it works long or does
+// not work. The zero value is none.
+type doubt struct {
+	since int64 // nanoseconds
+	until int64 // when the lease ends, nanoseconds
+}
+
+// doubt passes an engine over that finishes nothing. What waited for it goes on
+// waiting: it may be at work on just that. What comes goes elsewhere, but for a few
+// probes, and as long as none of them is answered the engine is passed over again
+// when its lease ends. It is the sweep's to call.
+func (p *DataPlane) doubt(row *rowState, i int, silent time.Duration, now int64) {
+	seen := row.targets[i].seen
+	if now < seen.doubt.until {
+		return
+	}
+	if seen.doubt.since == 0 {
+		seen.doubt.since = now
+		p.log.Warn("engine finishes nothing; new requests go elsewhere",
+			"engine", seen.engine, "model", row.Model, "silent", silent, "in_flight", seen.flight.Requests())
+	}
+	seen.doubt.until = now + int64(p.passOver(row, i, protect.Stalled, now))
 }
 
 // progressed takes what an engine's signals say of its progress.

@@ -83,12 +83,13 @@ type atomicFloat struct{ bits atomic.Uint64 }
 
 func (n *atomicFloat) store(x float64) { n.bits.Store(math.Float64bits(x)) }
 
-// blend moves the number a little towards x; the first x is taken whole. Of
-// racing updates one may be lost.
+// blend moves the number a little towards x; the first x is taken whole. An x far
+// beyond the number counts as giant times it, so that a few do not make themselves
+// the rule. Of racing updates one may be lost.
 func (n *atomicFloat) blend(x float64) {
-	const part = 1.0 / 64
+	const part, giant = 1.0 / 64, 4
 	if old := n.load(); old != 0 {
-		x = old + part*(x-old)
+		x = old + part*(min(x, giant*old)-old)
 	}
 	n.store(x)
 }

@@ -36,7 +36,6 @@ func newWaiter(priority fleet.Priority, size int64) *waiter {
 
 // The reasons for which a wait ends without success; else it is the context's.
 var (
-	errNoRoom = errors.New("the queue is full")
 	errOusted = errors.New("more important requests came")
 	errWaited = errors.New("it waited for too long")
 )

@@ -54,6 +54,7 @@ type seenState struct {
 	firstByte     mean
 	success       prometheus.Counter
 	rate, wait    atomicFloat // as last reported
+	doubt         doubt       // the sweep's alone
 }
 
 // engineState outlives snapshots: the evidence against one engine.
