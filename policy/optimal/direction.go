@@ -28,11 +28,12 @@ func (s *interior) assemble() {
 func (s *interior) assembleClass(k int) {
 	from, to := int(s.linkStart[k]), int(s.linkStart[k+1])
 	hold, holdTo := int(s.holdStart[k]), int(s.holdStart[k+1])
-	stiff := s.stiff[k]
-	share := s.share(k)
 	if s.isWide(k) {
 		s.assembleWide(k)
+		return
 	}
+	stiff := s.stiff[k]
+	share := s.share(k)
 	for i := from; i < to; i++ {
 		t, g := s.theta[s.links+i], int(s.linkGroup[i])
 		s.matrix.excess[g] += t * stiff

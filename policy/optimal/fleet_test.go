@@ -19,6 +19,7 @@ type shape struct {
 	kinds bool    // engines are of three kinds exactly; else each has its own figures
 	mixed bool    // three priorities instead of standard alone
 	kappa float64
+	asks  bool    // models ask different work, tokens and slots, and weigh their time differently
 	noise float64 // relative, of each engine's distances around its region's
 }
 
@@ -103,7 +104,40 @@ func (s shape) view() *fleet.View {
 			}
 		}
 	}
+	if s.asks {
+		s.addAsks(v)
+	}
 	return v
+}
+
+// addAsks makes the models differ in what they ask and what their time is worth, and
+// gives some engines limits on tokens and slots near where their caps bind.
+func (s shape) addAsks(v *fleet.View) {
+	r := rand.New(rand.NewPCG(s.seed, 8))
+	work := map[string]float64{}
+	for m := range s.models {
+		x := fleet.Model{Name: model(m), Work: 0.2 + 4*r.Float64(), TokenSeconds: 1e4 * r.Float64(), SlotSeconds: 10 * r.Float64()}
+		if r.IntN(2) == 0 {
+			x.FirstToken, x.Decode = 4*r.Float64(), r.Float64()
+		}
+		work[x.Name] = x.Work
+		v.Models = append(v.Models, x)
+	}
+	for i := range v.Demands {
+		v.Demands[i].Rate /= work[v.Demands[i].Model]
+	}
+	for i := range v.Engines {
+		p := &v.Engines[i].Profile
+		p.FirstToken = p.T0 * float64(r.IntN(3)) / 4
+		p.Spread = 0.5 + float64(r.IntN(2))
+		top := latency.New(*p).Capacity()
+		if r.IntN(2) == 0 {
+			p.Tokens = top * 5e3 * (0.2 + r.Float64())
+		}
+		if r.IntN(2) == 0 {
+			p.Slots = top * 5 * (0.2 + r.Float64())
+		}
+	}
 }
 
 // addNoise gives every engine distances of its own.

@@ -137,13 +137,7 @@ func (s *interior) reset(n *network) {
 	for _, x := range [...]*[]float64{&s.load, &s.phi, &s.slope, &s.bend, &s.classTheta, &s.stiff} {
 		*x = resize(*x, classes)
 	}
-	s.extra.v = resize(s.extra.v, len(n.extraHolds))
-	s.extra.c, s.extra.sum = resize(s.extra.c, len(n.extraLimit)), resize(s.extra.sum, len(n.extraLimit))
-	widest := 0
-	for k := range classes {
-		widest = max(widest, int(n.linkStart[k+1]-n.linkStart[k]+n.holdStart[k+1]-n.holdStart[k]))
-	}
-	s.extra.f, s.extra.y = resize(s.extra.f, widest), resize(s.extra.y, widest)
+	s.resetExtra()
 	s.rowTop, s.classTop = resize(s.rowTop, rows), resize(s.classTop, classes)
 	if n.lean {
 		s.rowSide.reset(s)

@@ -18,7 +18,7 @@ func leanShape(seed uint64) shape {
 	return shape{
 		clusters: 2 + r.IntN(8), engines: 160 + r.IntN(240), models: 1 + r.IntN(2), regions: 1 + r.IntN(6), seed: seed,
 		util: []float64{0.3, 0.8, 0.95, 1.2}[r.IntN(4)], multi: []float64{0, 0, 0.2}[r.IntN(3)], mixed: seed%2 == 0,
-		kappa: 0.9, noise: []float64{0.03, 0.3, 3}[r.IntN(3)],
+		kappa: 0.9, noise: []float64{0.03, 0.3, 3}[r.IntN(3)], asks: r.IntN(3) == 0,
 	}
 }
 

@@ -233,8 +233,72 @@ func TestTokensAndSlots(t *testing.T) {
 	assert.InDelta(t, 80, plan.Engines[0].Load+plan.Engines[1].Load, 1e-4)
 	assert.InDelta(t, 5.0, 45*plan.Row("A", "m").Shed[1]+40*plan.Row("C", "m").Shed[1], 1e-3)
 
-	// n holds twice as much: where both are served, all count as the greediest.
+	// n holds twice as much: where both are served, the mixture counts.
 	v.Engines[0].Models = []string{"m", "n"}
+	v.Engines[1].Profile.Slots = 0
+	v.Demands = []fleet.Demand{rate("A", fleet.Standard, 120), {Cluster: "C", Model: "n", Priority: fleet.Critical, Rate: 10}}
 	plan = solve(t, p, v, plan)
-	assert.InEpsilon(t, 25, plan.Engines[1].Capacity, 1e-12)
+	near := plan.Engines[1]
+	assert.Equal(t, "near", near.Name)
+	used := 2000*120*(1-plan.Row("A", "m").Shed[1])*plan.Row("A", "m").Arcs[1].Weight + 4000*10
+	assert.InEpsilon(t, 100e3, used, 1e-6, "its tokens are all held")
+	assert.Greater(t, near.TokenPrice, 0.0)
+	assert.Zero(t, near.Cap)
+	a, c := plan.Row("A", "m"), plan.Row("C", "n")
+	assert.InEpsilon(t, 2*plan.Terms(a, a.Arcs[1]).Cap, plan.Terms(c, c.Arcs[0]).Cap, 1e-9)
+}
+
+// A request that asks twice the work counts twice, in load and in latency.
+func TestWork(t *testing.T) {
+	p := policy.DefaultProblem()
+	plain := solve(t, p, talk(), nil)
+	v := talk()
+	v.Models = []fleet.Model{{Name: "m", Work: 2}}
+	for i := range v.Demands {
+		v.Demands[i].Rate /= 2
+	}
+	for i := range v.Distances {
+		v.Distances[i].Seconds *= 2
+	}
+	double := solve(t, p, v, nil)
+	assert.InEpsilon(t, plain.Objective, double.Objective, 1e-6)
+	for i := range plain.Rows {
+		for j := range plain.Rows[i].Arcs {
+			assert.InDelta(t, plain.Rows[i].Arcs[j].Weight, double.Rows[i].Arcs[j].Weight, 1e-3)
+			one, two := plain.Terms(&plain.Rows[i], plain.Rows[i].Arcs[j]), double.Terms(&double.Rows[i], double.Rows[i].Arcs[j])
+			assert.InEpsilon(t, 2*one.Total, two.Total, 1e-3)
+		}
+	}
+	for i := range plain.Engines {
+		assert.InEpsilon(t, plain.Engines[i].Load, double.Engines[i].Load, 1e-3)
+	}
+}
+
+// Where only the time to the first token is worth something, distance is worth a
+// detour that end-to-end time, in which it drowns, is not; and a shared engine charges
+// each model its own.
+func TestWorth(t *testing.T) {
+	p := policy.DefaultProblem()
+	v := talk()
+	for i := range v.Engines {
+		v.Engines[i].Profile.FirstToken = v.Engines[i].Profile.T0 / 10
+	}
+	before := solve(t, p, v, nil)
+	v.Models = []fleet.Model{{Name: "m", FirstToken: 1}}
+	first := solve(t, p, v, nil)
+	far := func(plan *fleet.Plan) float64 { return plan.Row("A", "m").Arcs[0].Weight }
+	assert.Less(t, far(first), far(before)-0.01, "who waits for the first token alone stays near")
+	assert.Greater(t, first.Engines[1].Seconds, 2*first.Engines[1].Latency, "seconds are what they are")
+
+	v.Models = append(v.Models, fleet.Model{Name: "n", FirstToken: 3, Decode: 1})
+	for i := range v.Engines {
+		v.Engines[i].Models = []string{"m", "n"}
+	}
+	v.Demands = append(v.Demands, fleet.Demand{Cluster: "A", Model: "n", Rate: 5})
+	shared := solve(t, p, v, nil)
+	m, n := shared.Row("A", "m"), shared.Row("A", "n")
+	profile := v.Engines[0].Profile
+	// At no load m's time is worth F, n's 3 F + (T0-F).
+	assert.InDelta(t, 2*profile.FirstToken+profile.T0-profile.FirstToken,
+		shared.Terms(n, n.Arcs[1]).Latency-shared.Terms(m, m.Arcs[1]).Latency, 1e-9)
 }

@@ -137,6 +137,7 @@ func TestAgainstGoldenSection(t *testing.T) {
 func TestAgainstPairwiseDescent(t *testing.T) {
 	for seed := range uint64(25) {
 		s := randomShape(seed)
+		s.asks = false
 		s.clusters, s.engines, s.models, s.util, s.multi = 1+s.clusters%3, 2+s.engines%6, 1+s.models%2, 0.3, 1
 		v := s.view()
 		plan := solve(t, tight(), v, nil)

@@ -22,7 +22,7 @@ func randomShape(seed uint64) shape {
 	return shape{
 		clusters: 1 + r.IntN(12), engines: 1 + r.IntN(50), models: 1 + r.IntN(4), regions: 1 + r.IntN(6),
 		seed: seed, util: pick(0.05, 0.3, 0.7, 0.9, 0.95, 1, 1.02, 1.3, 4), multi: pick(0, 0, 0.3, 1),
-		kinds: r.IntN(2) == 0, mixed: r.IntN(2) == 0, kappa: pick(0.95, 0.9, 0.85, 0.5),
+		kinds: r.IntN(2) == 0, mixed: r.IntN(2) == 0, kappa: pick(0.95, 0.9, 0.85, 0.5), asks: r.IntN(3) == 0,
 	}
 }
 

@@ -131,6 +131,7 @@ func (w *rowSide) assemble(s *interior) {
 func (w *rowSide) addClass(s *interior, k int) {
 	if s.isWide(k) {
 		w.addWide(s, k)
+		return
 	}
 	flows := [2]struct {
 		groups []int32
@@ -156,24 +157,19 @@ func (w *rowSide) addClass(s *interior, k int) {
 	}
 }
 
-// addWide adds what the extra limits of a wide class take out of its answer.
+// addWide is addClass for a wide class.
 func (w *rowSide) addWide(s *interior, k int) {
-	s.setExtra(k)
-	n, flows := s.flows(k)
-	for i := int(s.extraStart[k]); i < int(s.extraStart[k+1]); i++ {
-		v, c := s.extra.v[s.extraAt[i]:][:n], s.extra.c[i]
-		for j, x := range v {
-			g := s.groupAt(flows.at(j))
-			w.ground[g] -= c * x * s.extra.sum[i]
-			size := w.blockSize(w.block[g])
-			row := w.inverse[int(w.inverseAt[w.block[g]])+size*int(w.local[g]):][:size]
-			for l, y := range v {
-				if h := s.groupAt(flows.at(l)); h != g {
-					row[w.local[h]] += c * x * y
-				}
+	s.setWide(k)
+	s.eachAnswer(k,
+		func(g int32, x float64) { w.ground[g] += x },
+		func(g, h int32, x float64) {
+			if g != h {
+				n := w.blockSize(w.block[g])
+				block := w.inverse[w.inverseAt[w.block[g]]:][:n*n]
+				block[n*int(w.local[g])+int(w.local[h])] -= x
+				block[n*int(w.local[h])+int(w.local[g])] -= x
 			}
-		}
-	}
+		})
 }
 
 func (w *rowSide) blockSize(b int32) int { return int(w.blockStart[b+1] - w.blockStart[b]) }

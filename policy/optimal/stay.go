@@ -26,6 +26,10 @@ type stayer struct {
 // explanation.
 const used = 1e-4
 
+// unseen is the fraction of an engine's cap below which a flow needs none: what
+// models that are refused all but wholly still send.
+const unseen = 1e-7
+
 // enough is the fraction of the permitted gap that staying may cost.
 const enough = 0.8
 
@@ -195,7 +199,10 @@ func (s *stayer) goodBySolution(best *interior) bool {
 	for k := range best.count {
 		for i := best.holdStart[k]; i < best.holdStart[k+1]; i++ {
 			g, price := best.holdGroup[i], best.price(k, int(best.linkStart[k+1]-best.linkStart[k]+i-best.holdStart[k]))
-			if best.holdBound[i] > used*best.outflow[g] && best.holdCost[i]+price > best.groupPrice[g]*(1+much) {
+			if y := best.holdBound[i]; y <= used*best.outflow[g] || y <= unseen*best.limit[k] {
+				continue
+			}
+			if best.holdCost[i]+price > best.groupPrice[g]*(1+much) {
 				return false
 			}
 		}

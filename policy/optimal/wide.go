@@ -7,15 +7,25 @@ import (
 )
 
 // A wide class has extra limits: on what its flows hold of tokens and slots, of
-// which models hold different amounts. Each is a pair more, a slack and a price,
-// and takes a rank-one part out of how the class answers to prices. extra holds
-// these parts: with G the answer before, a what the flows hold, and h the stiffness
-// of the limit's pair, it is G - c v v' after, with v = G a and c = h/(1 + h a'v).
+// which models hold different amounts. Each is a pair more, a slack and a price.
+// How its flows dy answer to forces f follows from a small system
+//
+//	dy/theta + sum a_l dq_l = f
+//	a_l dy - dq_l/h_l       = 0    for the cap (a = 1) and each extra limit
+//
+// with h the stiffness of what holds a limit: its pair, and for the cap the curve's
+// bend too. Where some limits bind and some flows are free, the answer is the small
+// difference of large terms, whichever of the two one eliminates first; so the
+// system is solved as it stands, with complete pivoting, which takes what is stiff
+// by its diagonal and the rest across.
 type extra struct {
-	v    []float64 // like network.extraHolds
-	c    []float64 // by extra limit
-	sum  []float64 // by extra limit: of its v
-	f, y []float64 // by flow of a class: scratch
+	system []float64 // by class, see systemAt: its factors
+	pivots []int32   // by class, see pivotsAt: rows, then columns
+
+	systemAt, pivotsAt []int32   // by class
+	unitAt             []int32   // by class: where its unit answers begin
+	unit               []float64 // by class: the answers of flows, then of limits, to forces 1
+	f, y, work         []float64 // scratch
 }
 
 func (s *interior) isWide(k int) bool { return s.extraStart[k] < s.extraStart[k+1] }
@@ -122,68 +132,122 @@ func (s *interior) limitPrice(at int, limit, used float64) (q, back float64) {
 	return q, q*s.perPrimal[at]*slack + q
 }
 
-// answer sets y to how a class's flows answer to forces f if it had no extra
-// limits, see direction.
-func (s *interior) answer(k int, f, y []float64) {
+// limits is how many limits a class has, its cap included.
+func (s *interior) limits(k int) int { return 1 + int(s.extraStart[k+1]-s.extraStart[k]) }
+
+// resetExtra makes room for the wide classes' systems.
+func (s *interior) resetExtra() {
+	x := &s.extra
+	classes := len(s.count)
+	x.systemAt, x.pivotsAt, x.unitAt = resize(x.systemAt, classes), resize(x.pivotsAt, classes), resize(x.unitAt, classes)
+	var system, pivots, unit, widest int32
+	for k := range classes {
+		x.systemAt[k], x.pivotsAt[k], x.unitAt[k] = system, pivots, unit
+		if s.isWide(k) {
+			n, _ := s.flows(k)
+			size := int32(n + s.limits(k))
+			system, pivots, unit, widest = system+size*size, pivots+2*size, unit+size, max(widest, size)
+		}
+	}
+	x.system, x.pivots, x.unit = resize(x.system, int(system)), resize(x.pivots, int(pivots)), resize(x.unit, int(unit))
+	x.f, x.y, x.work = resize(x.f, int(widest)), resize(x.y, int(widest)), resize(x.work, int(widest))
+}
+
+// stiffness is h of a class's l-th limit.
+func (s *interior) stiffness(k, l int) float64 {
+	if l == 0 {
+		return s.bend[k] + s.dual[s.caps+k]*s.perPrimal[s.caps+k]
+	}
+	at := s.extras + int(s.extraStart[k]) + l - 1
+	return s.dual[at] * s.perPrimal[at]
+}
+
+// unitOf is what a class's system counts stiffness in, so that it has no unit.
+func (s *interior) unitOf(k int) float64 { return s.slope[k] / s.limit[k] }
+
+// wideOf gives a class's system.
+func (s *interior) wideOf(k int) (a []float64, pivots []int32, size int) {
+	n, _ := s.flows(k)
+	size = n + s.limits(k)
+	return s.extra.system[s.extra.systemAt[k]:][:size*size], s.extra.pivots[s.extra.pivotsAt[k]:][:2*size], size
+}
+
+// setWide sets up and factors a class's system.
+func (s *interior) setWide(k int) {
 	n, x := s.flows(k)
-	ref := 0.0
+	a, pivots, size := s.wideOf(k)
+	clear(a)
+	unit := s.unitOf(k)
+	for j := range n {
+		a[j*size+j] = 1 / s.theta[x.at(j)] / unit
+		a[j*size+n], a[n*size+j] = 1, 1
+	}
+	for l := range s.limits(k) {
+		a[(n+l)*size+n+l] = -unit / s.stiffness(k, l)
+		if l > 0 {
+			for j, h := range s.extraHolds[s.extraAt[int(s.extraStart[k])+l-1]:][:n] {
+				a[j*size+n+l], a[(n+l)*size+j] = h, h
+			}
+		}
+	}
+	factorSmall(a, pivots, size)
+	ones := s.extra.unit[s.extra.unitAt[k]:][:size]
+	for j := range ones {
+		ones[j] = 0
+		if j < n {
+			ones[j] = 1 / unit
+		}
+	}
+	solveSmall(a, pivots, ones, s.extra.work[:size])
+}
+
+// answer replaces the forces f on a class's flows by what they answer, followed by
+// how much is taken of each limit.
+func (s *interior) answer(k int, f []float64) {
+	n, x := s.flows(k)
+	a, pivots, size := s.wideOf(k)
+	unit := s.unitOf(k)
+	ref := 0.0 // what all forces have in common has an answer of its own
 	for j := range n {
 		if x.at(j) == int(s.classTop[k]) {
 			ref = f[j]
 		}
 	}
-	rel := 0.0
 	for j := range n {
-		rel += s.theta[x.at(j)] * (f[j] - ref)
+		f[j] = (f[j] - ref) / unit
 	}
-	rel /= s.classTheta[k]
-	both := (ref + rel) * s.stiff[k]
-	for j := range n {
-		y[j] = s.theta[x.at(j)] * ((f[j] - ref - rel) + both)
-	}
-}
-
-// limited takes what the first of a wide class's extra limits take out of y, its
-// answer to forces f; all of them, unless told how many.
-func (s *interior) limited(k, limits int, f, y []float64) {
-	n := len(y)
-	for i := int(s.extraStart[k]); i < int(s.extraStart[k])+limits; i++ {
-		v := s.extra.v[s.extraAt[i]:][:n]
-		axpy(y, v, -s.extra.c[i]*dot(v, f))
+	clear(f[n:])
+	solveSmall(a, pivots, f, s.extra.work[:size])
+	axpy(f, s.extra.unit[s.extra.unitAt[k]:][:size], ref)
+	for l := range s.limits(k) {
+		f[n+l] *= unit / s.stiffness(k, l)
 	}
 }
 
-// setExtra finds v and c of a wide class's extra limits.
-func (s *interior) setExtra(k int) {
-	n, _ := s.flows(k)
-	first := int(s.extraStart[k])
-	for i := first; i < int(s.extraStart[k+1]); i++ {
-		a, v := s.extraHolds[s.extraAt[i]:][:n], s.extra.v[s.extraAt[i]:][:n]
-		s.answer(k, a, v)
-		s.limited(k, i-first, a, v)
-		h := s.dual[s.extras+i] * s.perPrimal[s.extras+i]
-		s.extra.c[i] = h / (1 + h*max(0, dot(a, v)))
-		s.extra.sum[i] = 0
-		for _, part := range v {
-			s.extra.sum[i] += part
-		}
-	}
-}
-
-// assembleWide adds to the matrix what the extra limits take out of a class's answer.
-func (s *interior) assembleWide(k int) {
-	s.setExtra(k)
+// eachAnswer calls add with each flow's answer to a force on each other flow alone,
+// and excess with its answer to a force on all.
+func (s *interior) eachAnswer(k int, excess func(i int32, x float64), add func(i, j int32, x float64)) {
 	n, x := s.flows(k)
-	for i := int(s.extraStart[k]); i < int(s.extraStart[k+1]); i++ {
-		v, c := s.extra.v[s.extraAt[i]:][:n], s.extra.c[i]
-		for j, part := range v {
-			g := int(s.groupAt(x.at(j)))
-			s.matrix.excess[g] -= c * part * s.extra.sum[i]
-			for l := j + 1; l < n; l++ {
-				s.matrix.couple(g, int(s.groupAt(x.at(l))), c*part*v[l])
-			}
+	a, pivots, size := s.wideOf(k)
+	y := s.extra.y[:size]
+	for j := range n {
+		g := s.groupAt(x.at(j))
+		excess(g, s.extra.unit[int(s.extra.unitAt[k])+j])
+		clear(y)
+		y[j] = 1 / s.unitOf(k)
+		solveSmall(a, pivots, y, s.extra.work[:size])
+		for i := j + 1; i < n; i++ {
+			add(g, s.groupAt(x.at(i)), y[i])
 		}
 	}
+}
+
+// assembleWide adds a wide class to the matrix.
+func (s *interior) assembleWide(k int) {
+	s.setWide(k)
+	s.eachAnswer(k,
+		func(g int32, x float64) { s.matrix.excess[g] += x },
+		func(g, h int32, x float64) { s.matrix.couple(int(g), int(h), -x) })
 }
 
 // gatherWide adds what is wanted of the extra limits' pairs to the forces.
@@ -200,34 +264,30 @@ func (s *interior) gatherWide(k int) {
 // pushWide is pushClass for a wide class, pullWide is pullClass.
 func (s *interior) pushWide(k int, force, rhs []float64) {
 	n, x := s.flows(k)
-	f, y := s.extra.f[:n], s.extra.y[:n]
+	f := s.extra.f[:n+s.limits(k)]
 	for j := range n {
 		f[j] = force[x.at(j)]
 	}
-	s.answer(k, f, y)
-	s.limited(k, int(s.extraStart[k+1]-s.extraStart[k]), f, y)
+	s.answer(k, f)
 	for j := range n {
-		rhs[s.groupAt(x.at(j))] -= y[j]
+		rhs[s.groupAt(x.at(j))] -= f[j]
 	}
 }
 
 func (s *interior) pullWide(k int, scale float64, force []float64) {
 	n, x := s.flows(k)
-	f, y := s.extra.f[:n], s.extra.y[:n]
+	f := s.extra.f[:n+s.limits(k)]
 	for j := range n {
 		f[j] = force[x.at(j)] + s.dGroupPrice[s.groupAt(x.at(j))]
 	}
-	s.answer(k, f, y)
-	s.limited(k, int(s.extraStart[k+1]-s.extraStart[k]), f, y)
-	all := 0.0
+	s.answer(k, f)
 	for j := range n {
-		s.dPrimal[x.at(j)] = y[j]
-		all += y[j]
+		s.dPrimal[x.at(j)] = f[j]
 	}
-	s.dPrimal[s.caps+k] = scale*s.slack[k] - all
-	for i := int(s.extraStart[k]); i < int(s.extraStart[k+1]); i++ {
-		at := s.extras + i
-		s.dPrimal[at] = scale*s.slack[at-s.caps] - dot(s.extraHolds[s.extraAt[i]:][:n], y)
+	s.dPrimal[s.caps+k] = scale*s.slack[k] - f[n]
+	for l := 1; l < s.limits(k); l++ {
+		at := s.extras + int(s.extraStart[k]) + l - 1
+		s.dPrimal[at] = scale*s.slack[at-s.caps] - f[n+l]
 	}
 }
 
@@ -242,4 +302,52 @@ func (s *interior) startExtra(k int, least float64) {
 		s.primal[s.extras+i] = max(s.extraLimit[i]-used, 0.005*s.extraLimit[i])
 		s.dual[s.extras+i] = least / s.primal[s.extras+i]
 	}
+}
+
+// factorSmall factors an n by n matrix in place, by Gauss's elimination with complete
+// pivoting; pivots are the rows and columns in the order taken.
+func factorSmall(a []float64, pivots []int32, n int) {
+	for k := range n {
+		row, column, most := k, k, -1.0
+		for i := k; i < n; i++ {
+			for j := k; j < n; j++ {
+				if x := math.Abs(a[i*n+j]); x > most {
+					row, column, most = i, j, x
+				}
+			}
+		}
+		pivots[k], pivots[n+k] = int32(row), int32(column)
+		for j := range n {
+			a[k*n+j], a[row*n+j] = a[row*n+j], a[k*n+j]
+		}
+		for i := range n {
+			a[i*n+k], a[i*n+column] = a[i*n+column], a[i*n+k]
+		}
+		for i := k + 1; i < n; i++ {
+			f := a[i*n+k] / a[k*n+k]
+			a[i*n+k] = f
+			axpy(a[i*n+k+1:(i+1)*n], a[k*n+k+1:(k+1)*n], -f)
+		}
+	}
+}
+
+// solveSmall replaces x by the solution, after factorSmall; work is scratch.
+func solveSmall(a []float64, pivots []int32, x, work []float64) {
+	n := len(x)
+	for k := range n {
+		row := pivots[k]
+		x[k], x[row] = x[row], x[k]
+	}
+	for k := range n {
+		x[k] -= dot(a[k*n:k*n+k], x[:k])
+	}
+	for k := n - 1; k >= 0; k-- {
+		x[k] = (x[k] - dot(a[k*n+k+1:(k+1)*n], x[k+1:])) / a[k*n+k]
+	}
+	copy(work, x)
+	for k := n - 1; k >= 0; k-- {
+		column := pivots[n+k]
+		work[k], work[column] = work[column], work[k]
+	}
+	copy(x, work)
 }
