@@ -26,6 +26,9 @@ type Config struct {
 	Clusters []Cluster `yaml:"clusters"`
 	// Engines are the model servers.
 	Engines []Engine `yaml:"engines"`
+	// Models say what the requests of a model ask of an engine, where they are not all
+	// alike.
+	Models []Model `yaml:"models"`
 	// Aliases are names of models that stand for others.
 	Aliases []Alias `yaml:"aliases"`
 	// Demand is the expected demand: used until a cluster's data planes have
@@ -170,6 +173,8 @@ type Cluster struct {
 	// Distances is the expected network round trip to each region that holds
 	// engines; measured ones replace it. Required for each such region.
 	Distances map[string]Duration `yaml:"distances"`
+	// EngineDistances is the same to single engines, where it is not their region's.
+	EngineDistances map[string]Duration `yaml:"engine_distances"`
 }
 
 // Engine is a model server.
@@ -209,6 +214,40 @@ type Profile struct {
 	Batch float64 `yaml:"batch"`
 	// Kappa is the hard cap as a fraction of saturation, above 0, at most 0.95. Default 0.9.
 	Kappa float64 `yaml:"kappa"`
+	// FirstToken is the part of T0 until the first token. Default 0s, unknown.
+	FirstToken Duration `yaml:"first_token"`
+	// Spread is how uneven the times that requests stay are, (1+cv^2)/2: it scales the
+	// wait near saturation. Above 0, at most 10. Default 1.
+	Spread float64 `yaml:"spread"`
+	// Tokens is how many KV-cache tokens the engine may hold on average. Default 0, no limit.
+	Tokens float64 `yaml:"tokens"`
+	// Slots is how many requests the engine may hold on average. Default 0, no limit.
+	Slots float64 `yaml:"slots"`
+}
+
+// Model is what the requests of a model ask of an engine on average.
+type Model struct {
+	// Name names a model. Required.
+	Name string `yaml:"name"`
+	// Work is how much a request counts beside the requests that the engines' profiles
+	// speak of, above 0. Default 1.
+	Work float64 `yaml:"work"`
+	// TokenSeconds is what it holds of an engine's tokens: KV-cache tokens times the
+	// seconds they stay. Default 0.
+	TokenSeconds float64 `yaml:"token_seconds"`
+	// SlotSeconds is what it holds of an engine's slots: the seconds in one. Default 0.
+	SlotSeconds float64 `yaml:"slot_seconds"`
+	// Worth is what its time is worth.
+	Worth Worth `yaml:"worth"`
+}
+
+// Worth is what seconds of an answer are worth beside seconds of network. Default: 1
+// and 1, end-to-end time.
+type Worth struct {
+	// FirstToken is of a second until the first token, 0 or more.
+	FirstToken float64 `yaml:"first_token"`
+	// Decode is of a second after it, 0 or more.
+	Decode float64 `yaml:"decode"`
 }
 
 // Alias is a name that clients may ask for in place of a model's.
@@ -307,6 +346,17 @@ func (c *Config) View() *fleet.View {
 		for _, region := range slices.Sorted(maps.Keys(cl.Distances)) {
 			v.Distances = append(v.Distances, fleet.Distance{Cluster: cl.Name, Region: region, Seconds: cl.Distances[region].Seconds()})
 		}
+		for _, e := range c.Engines {
+			if d, ok := cl.EngineDistances[e.Name]; ok {
+				v.Distances = append(v.Distances, fleet.Distance{Cluster: cl.Name, Region: e.Region, Engine: e.Name, Seconds: d.Seconds()})
+			}
+		}
+	}
+	for _, m := range c.Models {
+		v.Models = append(v.Models, fleet.Model{
+			Name: m.Name, Work: m.Work, TokenSeconds: m.TokenSeconds, SlotSeconds: m.SlotSeconds,
+			FirstToken: m.Worth.FirstToken, Decode: m.Worth.Decode,
+		})
 	}
 	for _, e := range c.Engines {
 		v.Engines = append(v.Engines, e.Fleet())
@@ -323,7 +373,10 @@ func (e Engine) Fleet() fleet.Engine {
 	return fleet.Engine{
 		Name: e.Name, Region: e.Region, URL: e.URL, Kind: e.Kind, Models: e.Models,
 		Offset: e.Offset.Seconds(), Weight: e.Weight,
-		Profile: fleet.Profile{T0: e.Profile.T0.Seconds(), UMax: e.Profile.UMax, Batch: e.Profile.Batch, Kappa: e.Profile.Kappa},
+		Profile: fleet.Profile{
+			T0: e.Profile.T0.Seconds(), UMax: e.Profile.UMax, Batch: e.Profile.Batch, Kappa: e.Profile.Kappa,
+			FirstToken: e.Profile.FirstToken.Seconds(), Spread: e.Profile.Spread, Tokens: e.Profile.Tokens, Slots: e.Profile.Slots,
+		},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/wardrop-lb/wardrop/fleet"
 )
@@ -67,6 +68,7 @@ func (c *Config) validate() Problems {
 	}
 	k.clusters()
 	k.engines()
+	k.models()
 	k.aliases()
 	k.demand()
 	return k.problems
@@ -91,6 +93,7 @@ func (k *checker) clusters() {
 		k.address(path+".listen", cl.Listen)
 		k.address(path+".admin", cl.Admin)
 		k.distances(path+".distances", cl)
+		k.engineDistances(path+".engine_distances", cl)
 	}
 }
 
@@ -109,6 +112,37 @@ func (k *checker) distances(path string, cl Cluster) {
 	for region := range cl.Distances {
 		if !slices.Contains(needed, region) {
 			k.fail(path+"."+region, "no engine lies in region %q%s", region, suggestion(region, needed))
+		}
+	}
+}
+
+func (k *checker) engineDistances(path string, cl Cluster) {
+	var names []string
+	for _, e := range k.c.Engines {
+		names = append(names, e.Name)
+	}
+	for name := range cl.EngineDistances {
+		k.reference(path+"."+name, "engine", name, names)
+	}
+}
+
+func (k *checker) models() {
+	known, seen := k.c.models(), map[string]bool{}
+	for i, m := range k.c.Models {
+		path := fmt.Sprintf("models[%d]", i)
+		k.name(path+".name", m.Name, seen)
+		if m.Name != "" {
+			k.reference(path+".name", "model", m.Name, known)
+		}
+		if k.c.has(path + ".work") {
+			k.inRange(path+".work", m.Work, 1e-6, fleet.MaxWork)
+		}
+		k.inRange(path+".token_seconds", m.TokenSeconds, 0, math.MaxFloat64)
+		k.inRange(path+".slot_seconds", m.SlotSeconds, 0, math.MaxFloat64)
+		k.inRange(path+".worth.first_token", m.Worth.FirstToken, 0, fleet.MaxWork)
+		k.inRange(path+".worth.decode", m.Worth.Decode, 0, fleet.MaxWork)
+		if k.c.has(path+".worth") && m.Worth.FirstToken == 0 && m.Worth.Decode == 0 {
+			k.fail(path+".worth", "its time is worth nothing: want a first_token or a decode above 0")
 		}
 	}
 }
@@ -147,6 +181,16 @@ func (k *checker) profile(path string, p Profile) {
 		if k.c.has(path + "." + f.key) {
 			k.inRange(path+"."+f.key, f.value, math.SmallestNonzeroFloat64, f.high)
 		}
+	}
+	if k.c.has(path + ".spread") {
+		k.inRange(path+".spread", p.Spread, math.SmallestNonzeroFloat64, fleet.MaxSpread)
+	}
+	k.inRange(path+".tokens", p.Tokens, 0, math.MaxFloat64)
+	k.inRange(path+".slots", p.Slots, 0, math.MaxFloat64)
+	t0 := p.T0
+	set(&t0, Duration(time.Second))
+	if p.FirstToken > t0 {
+		k.fail(path+".first_token", "%v is more than t0, %v", time.Duration(p.FirstToken), time.Duration(t0))
 	}
 }
 

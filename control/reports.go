@@ -144,7 +144,7 @@ func distances(configured []fleet.Distance, planes []planeReport) []fleet.Distan
 	}
 	out := slices.Clone(configured)
 	for i := range out {
-		if s, ok := measured[[2]string{out[i].Cluster, out[i].Region}]; ok {
+		if s, ok := measured[[2]string{out[i].Cluster, out[i].Region}]; ok && out[i].Engine == "" {
 			out[i].Seconds = s
 		}
 	}

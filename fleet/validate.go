@@ -101,8 +101,8 @@ func (v *View) Validate() error {
 	return errors.Join(errs...)
 }
 
-// maxWork bounds what a model's requests count: more is a slip of the unit.
-const maxWork = 1e6
+// MaxWork bounds what a model's requests count: more is a slip of the unit.
+const MaxWork = 1e6
 
 func (v *View) validateModels(bad func(format string, args ...any)) {
 	seen := map[string]bool{}
@@ -120,9 +120,9 @@ func (v *View) validateModels(bad func(format string, args ...any)) {
 // Validate reports what is wrong with the model's figures.
 func (m Model) Validate() error {
 	return errors.Join(
-		inRange("work", m.Work, 0, maxWork),
-		inRange("first_token", m.FirstToken, 0, maxWork),
-		inRange("decode", m.Decode, 0, maxWork),
+		inRange("work", m.Work, 0, MaxWork),
+		inRange("first_token", m.FirstToken, 0, MaxWork),
+		inRange("decode", m.Decode, 0, MaxWork),
 		inRange("token_seconds", m.TokenSeconds, 0, math.MaxFloat64),
 		inRange("slot_seconds", m.SlotSeconds, 0, math.MaxFloat64),
 	)

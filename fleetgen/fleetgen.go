@@ -20,6 +20,7 @@ type Spec struct {
 	Util     float64 // demand over capacity of each model, default 0.8
 	Kappa    float64 // the engines' caps over saturation, default 0.9
 	Multi    float64 // fraction of engines that serve two models, 0..1
+	Asks     float64 // fraction of engines with limits on tokens and slots, 0..1; above 0 models ask different amounts
 	Noise    float64 // relative, of each engine's distances around its region's; 0: as far as the region
 	Seed     uint64
 }
@@ -28,7 +29,7 @@ type Spec struct {
 func Parse(text string) (Spec, error) {
 	s := Spec{Clusters: 10, Engines: 100, Models: 1, Util: 0.8, Kappa: 0.9}
 	counts := map[string]*int{"clusters": &s.Clusters, "engines": &s.Engines, "models": &s.Models, "regions": &s.Regions}
-	numbers := map[string]*float64{"util": &s.Util, "kappa": &s.Kappa, "multi": &s.Multi, "noise": &s.Noise}
+	numbers := map[string]*float64{"util": &s.Util, "kappa": &s.Kappa, "multi": &s.Multi, "noise": &s.Noise, "asks": &s.Asks}
 	for part := range strings.SplitSeq(text, ",") {
 		key, value, _ := strings.Cut(part, "=")
 		var err error
@@ -42,7 +43,7 @@ func Parse(text string) (Spec, error) {
 		case key == "seed":
 			s.Seed, err = strconv.ParseUint(value, 10, 64)
 		default:
-			return s, fmt.Errorf("unknown %q: known are clusters, engines, models, regions, util, kappa, multi, noise, seed", key)
+			return s, fmt.Errorf("unknown %q: known are clusters, engines, models, regions, util, kappa, multi, noise, asks, seed", key)
 		}
 		if err != nil {
 			return s, fmt.Errorf("%s: %w", key, err)
@@ -64,6 +65,8 @@ func (s Spec) validate() error {
 		return fmt.Errorf("kappa: %v is not in (0, 0.95]", s.Kappa)
 	case !(s.Multi >= 0 && s.Multi <= 1):
 		return fmt.Errorf("multi: %v is not in [0, 1]", s.Multi)
+	case !(s.Asks >= 0 && s.Asks <= 1):
+		return fmt.Errorf("asks: %v is not in [0, 1]", s.Asks)
 	case !(s.Noise >= 0 && s.Noise <= 1):
 		return fmt.Errorf("noise: %v is not in [0, 1]", s.Noise)
 	}
@@ -77,6 +80,7 @@ func (s Spec) View() *fleet.View {
 	d.engines()
 	d.addNoise()
 	d.demands()
+	d.asks()
 	return d.view
 }
 
@@ -195,6 +199,36 @@ func (d *draw) demands() {
 					Cluster: d.view.Clusters[c].Name, Model: model(m), Priority: fleet.Priority(k), Rate: milli(rate * part),
 				})
 			}
+		}
+	}
+}
+
+// asks makes models differ in what their requests ask and what their time is worth,
+// and gives engines limits on tokens and slots near where their caps bind.
+func (d *draw) asks() {
+	if d.Asks == 0 {
+		return
+	}
+	work := map[string]float64{}
+	for m := range d.Models {
+		x := fleet.Model{
+			Name: model(m), Work: milli(0.2 + 4*d.rng.Float64()), TokenSeconds: milli(1e4 * d.rng.Float64()), SlotSeconds: milli(10 * d.rng.Float64()),
+			FirstToken: 1, Decode: milli(0.1 + 0.9*d.rng.Float64()),
+		}
+		work[x.Name] = x.Work
+		d.view.Models = append(d.view.Models, x)
+	}
+	for i := range d.view.Demands {
+		x := &d.view.Demands[i]
+		x.Rate = milli(x.Rate / work[x.Model])
+	}
+	for i := range d.view.Engines {
+		p := &d.view.Engines[i].Profile
+		p.FirstToken = milli(p.T0 * 0.2 * d.rng.Float64())
+		capacity := latency.New(*p).Capacity()
+		if d.rng.Float64() < d.Asks {
+			p.Tokens = math.Round(capacity * 5e3 * (0.4 + d.rng.Float64()))
+			p.Slots = milli(capacity * 5 * (0.4 + d.rng.Float64()))
 		}
 	}
 }
