@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/wardrop-lb/wardrop/fleet"
 )
 
 const good = `
@@ -35,6 +37,20 @@ func TestParseFillsDefaults(t *testing.T) {
 	require.Equal(t, 0.2, v.Engines[0].Profile.T0)
 	require.Equal(t, 0.9, v.Engines[0].Profile.Kappa)
 	require.Equal(t, "standard", v.Demands[0].Priority.String())
+}
+
+func TestWhatRequestsAsk(t *testing.T) {
+	text := strings.Replace(good, "us: 90ms}", "us: 90ms}\n    engine_distances: {far: 95ms}", 1)
+	text = strings.Replace(text, "batch: 200", "batch: 200, first_token: 50ms, spread: 0.7, tokens: 80000, slots: 64", 1)
+	text += "models:\n  - {name: demo, work: 2, token_seconds: 900, slot_seconds: 1.5, worth: {first_token: 1, decode: 0.1}}\n"
+	c, err := Parse("w.yaml", []byte(text))
+	require.NoError(t, err)
+	v := c.View()
+	require.NoError(t, v.Validate())
+	require.Equal(t, []fleet.Model{{Name: "demo", Work: 2, TokenSeconds: 900, SlotSeconds: 1.5, FirstToken: 1, Decode: 0.1}}, v.Models)
+	p := v.Engines[0].Profile
+	require.Equal(t, []float64{0.05, 0.7, 80000, 64}, []float64{p.FirstToken, p.Spread, p.Tokens, p.Slots})
+	require.Contains(t, v.Distances, fleet.Distance{Cluster: "a", Region: "us", Engine: "far", Seconds: 0.095})
 }
 
 func TestZeroRetryBudgetIsKept(t *testing.T) {
@@ -74,6 +90,12 @@ func TestMistakes(t *testing.T) {
 		"bad address":        {edit("region: eu\n", "region: eu\n    listen: here\n"), `w.yaml:5:13: clusters[0].listen: "here" is not an address: write host:port, like 127.0.0.1:8080`},
 		"bound out of range": {good + "proxy: {bound: 0.01}\n", `w.yaml:11:16: proxy.bound: 0.01 is not between 0.05 and 10`},
 		"cert without key":   {good + "proxy: {engine_tls: {cert_file: c.pem}}\n", `w.yaml:11:21: proxy.engine_tls: cert_file and key_file go together: set both or none`},
+		"model of nobody":    {good + "models: [{name: dem}]\n", `w.yaml:11:17: models[0].name: unknown model "dem": did you mean "demo"?`},
+		"no work":            {good + "models: [{name: demo, work: 0}]\n", `w.yaml:11:29: models[0].work: 0 is not between 1e-06 and 1e+06`},
+		"worth nothing":      {good + "models: [{name: demo, worth: {decode: 0}}]\n", `w.yaml:11:30: models[0].worth: its time is worth nothing: want a first_token or a decode above 0`},
+		"late first token":   {edit("u_max: 125", "u_max: 125, first_token: 300ms"), `engines[0].profile.first_token: 300ms is more than t0, 200ms`},
+		"spread too wide":    {edit("u_max: 125", "u_max: 125, spread: 11"), `engines[0].profile.spread: 11 is not above 0 and at most 10`},
+		"engine nowhere":     {edit("us: 90ms}", "us: 90ms}\n    engine_distances: {nar: 3ms}"), `w.yaml:6:29: clusters[0].engine_distances.nar: unknown engine "nar": did you mean "near"?`},
 		"key twice":          {good + "demand: []\n", `w.yaml:11:1: demand: already set on line 9`},
 		"zero tick":          {good + "policy: {tick: 0s}\n", `w.yaml:11:16: policy.tick: want more than 0s`},
 		"empty":              {"", `w.yaml:1:1: the file is empty: it needs at least clusters and engines`},

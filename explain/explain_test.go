@@ -92,3 +92,16 @@ func TestSecondsAreShort(t *testing.T) {
 		require.Equal(t, want, seconds(s))
 	}
 }
+
+// Where models ask different things, the terms are each model's own.
+func TestWhyWeightOfWhatRequestsAsk(t *testing.T) {
+	p := plan()
+	p.Rows[0].Work, p.Rows[0].TokenSeconds = 2, 100
+	p.Engines[0].TokenPrice = 0.01
+	p.Engines[0].Own = []fleet.OwnLatency{{Model: "demo", Seconds: -0.1}}
+	w, err := NewWeight(p, "a", "demo", "far")
+	require.NoError(t, err)
+	require.Equal(t, fleet.Terms{Network: 0.15, Latency: 2*0.6814 - 0.1, Congestion: 2 * 1.657, Cap: 1, Churn: -0.0004,
+		Total: 0.15 + 2*0.6814 - 0.1 + 2*1.657 + 1 - 0.0004}, w.Engines[0].Terms)
+	require.Contains(t, w.Words[0], "capacity price 1s, price of moving -400us. All its tokens are held.")
+}

@@ -35,6 +35,8 @@ type EngineWeight struct {
 	Load     float64     `json:"load"`
 	Capacity float64     `json:"capacity"`
 	Terms    fleet.Terms `json:"terms"`
+	// Full names the engine's limits that have a price: load, tokens, slots.
+	Full []string `json:"full,omitempty"`
 	// Dearer is how much more than the used engines it would cost, in seconds; 0
 	// for used ones.
 	Dearer float64 `json:"dearer"`
@@ -55,7 +57,7 @@ func NewWeight(p *fleet.Plan, cluster, model, engine string) (*Weight, error) {
 		e := &p.Engines[a.Engine]
 		x := EngineWeight{
 			Engine: e.Name, Weight: a.Weight, Rate: a.Weight * r.Admitted(),
-			Load: e.Load, Capacity: e.Capacity, Terms: p.Terms(r, a),
+			Load: e.Load, Capacity: e.Capacity, Terms: p.Terms(r, a), Full: full(e),
 		}
 		if a.Weight == 0 {
 			x.Dearer = max(0, x.Terms.Total-w.Level)
@@ -82,6 +84,18 @@ func NewWeight(p *fleet.Plan, cluster, model, engine string) (*Weight, error) {
 	}
 	w.words()
 	return w, nil
+}
+
+func full(e *fleet.EngineLoad) (names []string) {
+	for _, l := range []struct {
+		name  string
+		price float64
+	}{{"load", e.Cap}, {"tokens", e.TokenPrice}, {"slots", e.SlotPrice}} {
+		if l.price > 0 {
+			names = append(names, l.name)
+		}
+	}
+	return names
 }
 
 // level is the mean total of a row's used arcs, by weight: they are equal but
@@ -135,8 +149,8 @@ func (w *Weight) sentence(x *EngineWeight) string {
 	}
 	s := fmt.Sprintf("%s gets %.1f%% (%.4g requests/s): one more costs %s, of which network %s, own latency %s, delay to others %s%s.",
 		x.Engine, 100*x.Weight, x.Rate, seconds(t.Total), seconds(t.Network), seconds(t.Latency), seconds(t.Congestion), extras(t))
-	if t.Cap > 0 {
-		s += " It is at its capacity."
+	for _, limit := range x.Full {
+		s += map[string]string{"load": " It is at its capacity.", "tokens": " All its tokens are held.", "slots": " All its slots are taken."}[limit]
 	}
 	return s
 }

@@ -42,6 +42,9 @@ func TestViewErrorsNameTheField(t *testing.T) {
 		"profile.tokens: -1":                      func(v *View) { v.Engines[0].Profile.Tokens = -1 },
 		"profile.slots: NaN":                      func(v *View) { v.Engines[0].Profile.Slots = math.NaN() },
 		`models[0]: "" is empty`:                  func(v *View) { v.Models = []Model{{}} },
+		"models[0]: work: -1":                     func(v *View) { v.Models = []Model{{Name: "m", Work: -1}} },
+		"models[0]: first_token: NaN":             func(v *View) { v.Models = []Model{{Name: "m", FirstToken: math.NaN()}} },
+		"models[0]: decode: 2e+06 is not":         func(v *View) { v.Models = []Model{{Name: "m", Decode: 2e6}} },
 		"models[0]: token_seconds: -1":            func(v *View) { v.Models = []Model{{Name: "m", TokenSeconds: -1}} },
 		"models[0]: slot_seconds: NaN":            func(v *View) { v.Models = []Model{{Name: "m", SlotSeconds: math.NaN()}} },
 		`engine "e" is in region "r", not "s"`: func(v *View) {

@@ -229,3 +229,47 @@ func TestGapOfDearPlan(t *testing.T) {
 	assert.Greater(t, cert.Objective, best.Objective)
 	assert.LessOrEqual(t, cert.Bound, best.Objective)
 }
+
+// shared is a fleet whose one engine serves two models that ask different things,
+// and whose tokens bind.
+func shared(t *testing.T) (*fleet.View, *fleet.Plan) {
+	v := view()
+	v.Engines[0].Models = []string{"m", "n"}
+	v.Engines[3].Models = []string{"n", "idle"}
+	v.Engines[0].Profile.FirstToken, v.Engines[0].Profile.Tokens, v.Engines[0].Profile.Slots = 0.05, 60e3, 1000
+	v.Models = []fleet.Model{
+		{Name: "m", Work: 2, TokenSeconds: 4000, SlotSeconds: 1, FirstToken: 1, Decode: 0.5},
+		{Name: "n", TokenSeconds: 500, SlotSeconds: 5, FirstToken: 2, Decode: 1},
+	}
+	plan, err := optimal.New(optimal.Options{}).Plan(v, nil)
+	require.NoError(t, err)
+	require.Positive(t, plan.Engines[0].TokenPrice)
+	require.Len(t, plan.Engines[0].Own, 2)
+	return v, plan
+}
+
+// What requests ask and are worth is certified too.
+func TestRejectsCorruptedAsks(t *testing.T) {
+	v, plan := shared(t)
+	cert, err := certify.Check(v, nil, plan, policy.DefaultProblem())
+	require.NoError(t, err)
+	assert.Less(t, cert.Gap, 1e-5)
+	assert.InDelta(t, 0, cert.CapExcess, 1e-6)
+	for says, corrupt := range map[string]func(v *fleet.View, p *fleet.Plan){
+		"work is recorded as":          func(_ *fleet.View, p *fleet.Plan) { p.Rows[1].Work = 1 },
+		"token_seconds is recorded as": func(_ *fleet.View, p *fleet.Plan) { p.Rows[1].TokenSeconds++ },
+		"slot_seconds is recorded as":  func(_ *fleet.View, p *fleet.Plan) { p.Rows[1].SlotSeconds++ },
+		"own latency of":               func(_ *fleet.View, p *fleet.Plan) { p.Engines[0].Own = nil },
+		"more than the limit":          func(v *fleet.View, _ *fleet.Plan) { v.Engines[0].Profile.Tokens *= 0.99 },
+		"none of its own":              func(_ *fleet.View, p *fleet.Plan) { p.Engines[1].SlotPrice = 1 },
+		"at least 0":                   func(_ *fleet.View, p *fleet.Plan) { p.Engines[0].TokenPrice *= -1 },
+		"bound is recorded as":         func(_ *fleet.View, p *fleet.Plan) { p.Engines[0].TokenPrice *= 1.5 },
+		"does not fit congestion":      func(v *fleet.View, _ *fleet.Plan) { v.Models[0].Decode += 0.2; v.Models[1].Decode += 0.2 },
+	} {
+		w, p := *v, clone(plan)
+		w.Engines, w.Models = slices.Clone(v.Engines), slices.Clone(v.Models)
+		corrupt(&w, p)
+		_, err := certify.Check(&w, nil, p, policy.DefaultProblem())
+		assert.ErrorContains(t, err, says)
+	}
+}
