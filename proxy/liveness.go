@@ -96,10 +96,10 @@ func (w *waiters) beyond() float64 {
 // say. Safe for concurrent use.
 type pulse struct {
 	last atomic.Int64 // nanoseconds of the last sign of life
-	// chunks counts pieces of answers after the first; the sweep sees that it moved,
-	// so that a token costs no look at the clock.
-	chunks atomic.Uint64
-	seen   uint64 // of chunks, by the sweep alone
+	// moving tells that a piece of an answer came since the last sweep, so that a token
+	// costs no look at the clock and, but for the first one, no write to memory that
+	// all streams of the engine share.
+	moving atomic.Bool
 	// watched is when the engine's counters were last read, in nanoseconds.
 	watched  atomic.Int64
 	progress atomicFloat // the counter that grows with any work
@@ -110,6 +110,13 @@ type pulse struct {
 }
 
 func (p *pulse) beat(now int64) { p.last.Store(now) }
+
+// move tells that a piece of an answer came.
+func (p *pulse) move() {
+	if !p.moving.Load() {
+		p.moving.Store(true)
+	}
+}
 
 // count takes a reading of the engine's counter of progress.
 func (p *pulse) count(progress float64, now int64) {
@@ -157,8 +164,8 @@ type silences struct {
 // silences looks at time now, given when the engine's work in flight began. It is
 // the sweep's to call.
 func (p *pulse) silences(now, busySince int64) (s silences) {
-	if n := p.chunks.Load(); n != p.seen {
-		p.seen = n
+	if p.moving.Load() {
+		p.moving.Store(false)
 		p.beat(now)
 	}
 	last := p.last.Load()

@@ -31,8 +31,8 @@ func (p *DataPlane) relay(q *request, a *attempt) {
 	header["X-Wardrop-Attempts"] = []string{strconv.Itoa(q.record.n)}
 	q.record.Status = a.resp.StatusCode
 	q.w.WriteHeader(a.resp.StatusCode)
-	c := copier{p: p, q: q, a: a, pulse: &t.engine.pulse}
-	clientErr, engineErr := c.run()
+	c := p.newCopier(q, a)
+	clientErr, engineErr := c.run(a.first, a.ended)
 	switch {
 	case engineErr != nil && q.ctx.Err() == nil:
 		a.outcome, a.err = protect.Failure, engineErr
@@ -66,46 +66,61 @@ func (p *DataPlane) settle(q *request, a *attempt, inBand string) {
 	}
 }
 
-// copier moves one answer's body.
+// copier moves one answer's body. What each token needs stands in it directly: a
+// token is so little work that a pointer which must be followed to memory that has
+// gone cold since the last one counts.
 type copier struct {
-	p       *DataPlane
-	q       *request
-	a       *attempt
-	pulse   *pulse
+	w       http.ResponseWriter
+	body    io.Reader
+	chunk   []byte
+	flush   http.Flusher // nil when the answer has a known length
+	events  bool
+	early   bool // the last bytes leave before the end, for trailers need chunks
+	idle    time.Duration
 	scanner sseScanner
 	// deadline bounds the client's next read; nil without an idle timeout.
 	deadline func(time.Time) error
+	cancel   context.CancelCauseFunc
+	pulse    *pulse
 }
 
-// run copies until the end. It flushes what has no known length, so that a token
-// leaves as it comes.
-func (c *copier) run() (clientErr, engineErr error) {
-	if c.a.chunk == nil {
-		c.a.chunk = chunks.Get().(*[]byte)
+func (p *DataPlane) newCopier(q *request, a *attempt) copier {
+	if a.chunk == nil {
+		a.chunk = chunks.Get().(*[]byte)
 	}
-	flusher, _ := c.q.w.(http.Flusher)
-	flush := c.a.resp.ContentLength < 0 && flusher != nil
-	events := flush && strings.HasPrefix(c.a.resp.Header.Get("Content-Type"), "text/event-stream")
-	idle := time.Duration(c.p.config.IdleTimeout)
-	if idle > 0 {
-		control := http.NewResponseController(c.q.w)
-		c.deadline = control.SetWriteDeadline
+	c := copier{
+		w: q.w, body: a.resp.Body, chunk: *a.chunk, early: len(a.resp.Trailer) > 0, idle: time.Duration(p.config.IdleTimeout),
+		cancel: a.cancel, pulse: &q.row.targets[a.target].engine.pulse,
+	}
+	if a.resp.ContentLength < 0 {
+		c.flush, _ = q.w.(http.Flusher)
+		c.events = strings.HasPrefix(a.resp.Header.Get("Content-Type"), "text/event-stream")
+	}
+	if c.idle > 0 {
+		c.deadline = http.NewResponseController(q.w).SetWriteDeadline
+	}
+	return c
+}
+
+// run copies until the end, beginning with what came already. It flushes what has
+// no known length, so that a token leaves as it comes.
+func (c *copier) run(data []byte, end error) (clientErr, engineErr error) {
+	if c.deadline != nil {
 		defer func() { _ = c.deadline(time.Time{}) }() // the connection may serve others
 	}
-	for data, end := c.a.first, c.a.ended; ; {
+	for {
 		if len(data) > 0 {
-			if events {
+			if c.events {
 				c.scanner.scan(data)
 			}
 			if c.deadline != nil {
-				_ = c.deadline(time.Now().Add(idle)) // a client that takes nothing is as good as gone
+				_ = c.deadline(time.Now().Add(c.idle)) // a client that takes nothing is as good as gone
 			}
-			if _, err := c.q.w.Write(data); err != nil {
+			if _, err := c.w.Write(data); err != nil {
 				return err, nil
 			}
-			// What is the last goes out with the end, unless trailers need chunks.
-			if flush && (end == nil || len(c.a.resp.Trailer) > 0) {
-				flusher.Flush()
+			if c.flush != nil && (end == nil || c.early) {
+				c.flush.Flush()
 			}
 		}
 		if end != nil {
@@ -114,19 +129,23 @@ func (c *copier) run() (clientErr, engineErr error) {
 			}
 			return nil, end
 		}
-		data, end = c.read(idle)
-		c.pulse.chunks.Add(1)
+		var n int
+		if c.idle > 0 {
+			n, end = c.patientRead()
+		} else {
+			n, end = c.body.Read(c.chunk)
+		}
+		data = c.chunk[:n]
+		c.pulse.move()
 	}
 }
 
-// read takes what has come, waiting at most for idle if that is set.
-func (c *copier) read(idle time.Duration) ([]byte, error) {
-	if idle > 0 {
-		timer := time.AfterFunc(idle, func() { c.a.cancel(errIdle) })
-		defer timer.Stop()
-	}
-	n, err := c.a.resp.Body.Read(*c.a.chunk)
-	return (*c.a.chunk)[:n], err
+// patientRead takes what has come, waiting at most for the idle timeout.
+func (c *copier) patientRead() (int, error) {
+	cancel := c.cancel
+	timer := time.AfterFunc(c.idle, func() { cancel(errIdle) })
+	defer timer.Stop()
+	return c.body.Read(c.chunk)
 }
 
 // outbound builds the engine's request: the same method, path, query, body and

@@ -8,7 +8,6 @@ import "bytes"
 type sseScanner struct {
 	line   []byte // the unfinished line, cut to maxLine
 	failed string // what was found; empty for nothing
-	done   bool   // [DONE] was seen
 }
 
 // maxLine is how much of a line is looked at: errors and finish reasons of real
@@ -20,11 +19,26 @@ var (
 	eventField  = []byte("event:")
 	errorStart  = []byte(`{"error"`)
 	finishField = []byte(`"finish_reason"`)
-	doneMark    = []byte("[DONE]")
 )
 
-// scan looks at the next bytes of the stream.
+// failureWords are those of which every event that tells of a failure has one.
+var failureWords = [...][]byte{[]byte("error"), []byte("abort"), []byte("failed")}
+
+func mayFail(b []byte) bool {
+	for _, word := range failureWords {
+		if bytes.Contains(b, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// scan looks at the next bytes of the stream. Most are whole lines of which none
+// can tell of a failure: to see that is all that a usual token costs.
 func (s *sseScanner) scan(b []byte) {
+	if n := len(b); len(s.line) == 0 && n > 0 && b[n-1] == '\n' && !mayFail(b) {
+		return
+	}
 	for len(b) > 0 {
 		end := bytes.IndexByte(b, '\n')
 		if end < 0 {
@@ -60,15 +74,10 @@ func (s *sseScanner) event(line []byte) {
 		return // comments, blank lines
 	}
 	data = bytes.TrimSpace(data)
-	switch {
-	case bytes.Equal(data, doneMark):
-		s.done = true
-	case bytes.HasPrefix(data, errorStart):
+	if bytes.HasPrefix(data, errorStart) {
 		s.failed = "error event"
-	default:
-		if reason := finishReason(data); reason == "abort" || reason == "error" {
-			s.failed = "finish_reason " + reason
-		}
+	} else if reason := finishReason(data); reason == "abort" || reason == "error" {
+		s.failed = "finish_reason " + reason
 	}
 }
 

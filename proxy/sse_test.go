@@ -23,23 +23,23 @@ func TestScannerFindsFailures(t *testing.T) {
 	for name, c := range map[string]struct {
 		stream string
 		failed string
-		done   bool
 	}{
-		"good":         {"data: {\"choices\":[{\"finish_reason\":null}]}\n\ndata: {\"choices\":[{\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n", "", true},
-		"error":        {"data: {\"error\":{\"message\":\"x\"}}\n\ndata: [DONE]\n\n", "error event", true},
-		"abort":        {"data: {\"choices\":[{\"finish_reason\": \"abort\"}]}\n\ndata: [DONE]\n\n", "finish_reason abort", true},
-		"CRLF":         {"data:{\"choices\":[{\"finish_reason\":\"abort\"}]}\r\n\r\ndata:[DONE]\r\n\r\n", "finish_reason abort", true},
-		"comments":     {": keep-alive\n\n: {\"error\"\n\n", "", false},
-		"in the text":  {"data: {\"choices\":[{\"delta\":{\"content\":\"{\\\"error\\\"\"}}]}\n\n", "", false},
-		"not ended":    {"data: {\"choices\":[]}\n\n", "", false},
-		"empty line":   {"\n\n\n", "", false},
-		"huge line":    {"data: " + strings.Repeat("x", 3*maxLine) + "\ndata: [DONE]\n\n", "", true},
-		"no last line": {"data: [DONE]", "", false},
+		"good":         {"data: {\"choices\":[{\"finish_reason\":null}]}\n\ndata: {\"choices\":[{\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n", ""},
+		"error":        {"data: {\"error\":{\"message\":\"x\"}}\n\ndata: [DONE]\n\n", "error event"},
+		"event":        {"event: error\ndata: {}\n\n", "error event"},
+		"response":     {"event: response.failed\ndata: {}\n\n", "error event"},
+		"abort":        {"data: {\"choices\":[{\"finish_reason\": \"abort\"}]}\n\ndata: [DONE]\n\n", "finish_reason abort"},
+		"CRLF":         {"data:{\"choices\":[{\"finish_reason\":\"abort\"}]}\r\n\r\ndata:[DONE]\r\n\r\n", "finish_reason abort"},
+		"comments":     {": keep-alive\n\n: {\"error\"\n\n", ""},
+		"in the text":  {"data: {\"choices\":[{\"delta\":{\"content\":\"{\\\"error\\\"\"}}]}\n\n", ""},
+		"not ended":    {"data: {\"choices\":[]}\n\n", ""},
+		"empty line":   {"\n\n\n", ""},
+		"huge line":    {"data: " + strings.Repeat("x", 3*maxLine) + "\ndata: [DONE]\n\n", ""},
+		"no last line": {"data: [DONE]", ""},
 	} {
 		for _, n := range []int{1, 3, 7, 1 << 20} {
 			s := scanIn(c.stream, n)
 			require.Equal(t, c.failed, s.failed, "%s in pieces of %d", name, n)
-			require.Equal(t, c.done, s.done, "%s in pieces of %d", name, n)
 		}
 	}
 }
@@ -54,7 +54,7 @@ func FuzzScanner(f *testing.F) {
 		for line := range strings.SplitSeq(stream, "\n") {
 			longest = max(longest, len(line))
 		}
-		if longest < maxLine && (whole.failed != pieces.failed || whole.done != pieces.done) {
+		if longest < maxLine && whole.failed != pieces.failed {
 			t.Fatalf("whole %+v, in pieces %+v", whole, pieces)
 		}
 		if cap(pieces.line) > 4*maxLine {
