@@ -231,22 +231,19 @@ func BenchmarkClientGone(b *testing.B) {
 	b.ReportMetric(1e3*took[len(took)*99/100].Seconds(), "p99-ms")
 }
 
-// BenchmarkRefuse compares the CPU time of a request that is shed with one that
-// is served.
+// BenchmarkRefuse compares the CPU time of a request that is shed with one that is
+// served, and with the least that net/http takes to refuse one.
 func BenchmarkRefuse(b *testing.B) {
-	engines := []string{stubEngine(b), stubEngine(b)}
-	var children [2]*child
-	var clients [2][]*client
-	for i, kind := range []string{"wardrop", "shedding"} {
-		children[i] = startChild(b, kind, engines)
-		clients[i] = newClients(b, children[i].addr)
-		load(clients[i])
-	}
+	children, clients := startChildren(b, []string{stubEngine(b), stubEngine(b)}, "wardrop", "shedding", "constant")
 	sums := inTurns(b, children, clients)
+	served, refused, least := sums[0].cpuMicros(), sums[1].cpuMicros(), sums[2].cpuMicros()
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(sums[0].cpuMicros(), "served-us")
-	b.ReportMetric(sums[1].cpuMicros(), "refused-us")
-	b.ReportMetric(sums[1].cpuMicros()/sums[0].cpuMicros(), "cpu-ratio")
+	b.ReportMetric(served, "served-us")
+	b.ReportMetric(refused, "refused-us")
+	b.ReportMetric(least, "least-us")
+	b.ReportMetric(refused/served, "cpu-ratio")
+	b.ReportMetric(least/served, "least-ratio")
+	b.ReportMetric(refused/least, "of-least")
 }
 
 // discardWriter is a client that takes everything.
@@ -261,13 +258,17 @@ func (w discardWriter) Write(b []byte) (int, error) { return len(b), nil }
 func BenchmarkRefuseAlone(b *testing.B) {
 	h, err := benchHandler("shedding", []string{stubEngine(b)})
 	require.NoError(b, err)
-	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("All work and no play. ", 90) + `"}]}`
-	b.ReportAllocs()
-	for b.Loop() {
-		r := &http.Request{
-			Method: http.MethodPost, URL: &url.URL{Path: "/v1/chat/completions"}, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)),
-			ContentLength: int64(len(body)), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		}
-		h.ServeHTTP(discardWriter{http.Header{}}, r)
+	for _, size := range []int{2 << 10, 40 << 10, 400 << 10} {
+		body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("All work and no play. ", size/22) + `"}]}`
+		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				r := &http.Request{
+					Method: http.MethodPost, URL: &url.URL{Path: "/v1/chat/completions"}, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)),
+					ContentLength: int64(len(body)), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+				}
+				h.ServeHTTP(discardWriter{http.Header{}}, r)
+			}
+		})
 	}
 }

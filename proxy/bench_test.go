@@ -101,11 +101,14 @@ func beProxy(kind string, engines []string) error {
 }
 
 func benchHandler(kind string, engines []string) (http.Handler, error) {
-	if kind == "reverseproxy" {
+	switch kind {
+	case "reverseproxy":
 		return tunedReverseProxy(engines)
+	case "constant":
+		return constantRefusal(), nil
 	}
 	p, err := New(Options{
-		Cluster: "c", Proxy: config.Proxy{MaxBody: 16 << 20, Bound: 0.5, RetryBudget: 0.2},
+		Cluster: "c", Proxy: config.Proxy{MaxBody: 16 << 20, Bound: 0.5, RetryBudget: 0.2, UploadTimeout: config.Duration(10 * time.Second)},
 		Control: noControl{}, Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -116,6 +119,15 @@ func benchHandler(kind string, engines []string) (http.Handler, error) {
 		s.Rows[0].Shed[fleet.Standard] = 1
 	}
 	return p.Handler(), p.apply(s)
+}
+
+// constantRefusal is the least that a server of net/http can do to refuse a request.
+func constantRefusal() http.Handler {
+	body := []byte(`{"error":{"message":"no"}}`)
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusTooManyRequests)
+		_, _ = w.Write(body)
+	})
 }
 
 // tunedReverseProxy is the standard library's proxy at its best: connections are
@@ -405,14 +417,27 @@ func newClients(b *testing.B, addr string) []*client {
 	return out
 }
 
-// inTurns loads two proxies in short turns, so that whatever else the machine does
-// falls on both.
-func inTurns(b *testing.B, children [2]*child, clients [2][]*client) (sums [2]slice) {
+// startChildren starts a proxy of each kind with its clients, and warms them up.
+func startChildren(b *testing.B, engines []string, kinds ...string) (children []*child, clients [][]*client) {
+	for i, kind := range kinds {
+		children = append(children, startChild(b, kind, engines))
+		clients = append(clients, newClients(b, children[i].addr))
+		for range 4 {
+			load(clients[i])
+		}
+	}
+	return children, clients
+}
+
+// inTurns loads proxies in short turns, so that whatever else the machine does
+// falls on all.
+func inTurns(b *testing.B, children []*child, clients [][]*client) []slice {
+	sums := make([]slice, len(children))
 	b.ResetTimer()
 	defer b.StopTimer()
 	for range b.N {
-		for turn := range 2 * benchTurns {
-			i := turn % 2
+		for turn := range len(children) * benchTurns {
+			i := turn % len(children)
 			before := children[i].cpu()
 			s := load(clients[i])
 			s.cpu = children[i].cpu() - before
@@ -428,15 +453,7 @@ func BenchmarkProxy(b *testing.B) {
 	engines := []string{stubEngine(b), stubEngine(b)}
 	const own, std = 0, 1
 	kinds := [...]string{own: "wardrop", std: "reverseproxy"}
-	var children [2]*child
-	var clients [2][]*client
-	for i, kind := range kinds {
-		children[i] = startChild(b, kind, engines)
-		clients[i] = newClients(b, children[i].addr)
-		for range 4 {
-			load(clients[i]) // to warm up
-		}
-	}
+	children, clients := startChildren(b, engines, kinds[:]...)
 	sums := inTurns(b, children, clients)
 	require.Zero(b, sums[own].broken)
 	b.ReportMetric(0, "ns/op")

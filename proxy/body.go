@@ -14,12 +14,15 @@ import (
 // reader of its own.
 //
 // A small body is plain memory: http.Transport then knows that the whole request
-// is there and sends it with one write. A large one is pooled. The transport may
+// is there and sends it with one write; it is used again only if it was never sent,
+// as that of a refused request. A large one is pooled. The transport may
 // still be writing an attempt's body after the response arrived, so its memory
 // returns to the pool when the last reader is closed.
 type bodyBuffer struct {
 	data   []byte
 	pooled *bytes.Buffer // what data lies in; nil for a small body
+	small  *[]byte       // what data lies in; nil if that is not ours alone
+	sent   atomic.Bool   // an attempt has read it
 	refs   atomic.Int32
 }
 
@@ -34,7 +37,10 @@ const (
 	drainFactor = 8
 )
 
-var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+var (
+	bodies      = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+	smallBodies = sync.Pool{New: func() any { return new([]byte) }}
+)
 
 var errTooLarge = errors.New("the body is too large")
 
@@ -60,11 +66,12 @@ func (u *upload) all(r *http.Request, limit int64) (*bodyBuffer, error) {
 	case n > limit:
 		return nil, u.drain(r, limit)
 	case n > 0 && n <= smallBody:
-		data := make([]byte, n)
-		if _, err := io.ReadFull(u, data); err != nil {
+		b := newSmallBody(int(n))
+		if _, err := io.ReadFull(u, b.data); err != nil {
+			b.release()
 			return nil, err
 		}
-		return newBody(data), nil
+		return b, nil
 	}
 	buf := bodies.Get().(*bytes.Buffer)
 	buf.Reset()
@@ -101,8 +108,23 @@ func newBody(data []byte) *bodyBuffer {
 	return b
 }
 
+// newSmallBody makes a body of n bytes to be read.
+func newSmallBody(n int) *bodyBuffer {
+	memory := smallBodies.Get().(*[]byte)
+	if cap(*memory) < n {
+		*memory = make([]byte, n)
+	}
+	b := newBody((*memory)[:n])
+	b.small = memory
+	return b
+}
+
 func (b *bodyBuffer) release() {
-	if b.refs.Add(-1) == 0 && b.pooled != nil && b.pooled.Cap() <= pooledMax {
+	switch {
+	case b.refs.Add(-1) > 0:
+	case b.small != nil && !b.sent.Load():
+		smallBodies.Put(b.small)
+	case b.pooled != nil && b.pooled.Cap() <= pooledMax:
 		bodies.Put(b.pooled)
 	}
 }
@@ -111,6 +133,7 @@ func (b *bodyBuffer) release() {
 func (b *bodyBuffer) reader() io.ReadCloser {
 	r := bytes.NewReader(b.data)
 	if b.pooled == nil {
+		b.sent.Store(true)
 		return io.NopCloser(r)
 	}
 	b.refs.Add(1)

@@ -73,7 +73,8 @@ type ring struct {
 
 // id names a decision: the data plane's instance and a number.
 func (g *ring) id(sequence uint64) string {
-	return g.instance + "-" + strconv.FormatUint(sequence, 10)
+	var buf [64]byte
+	return string(strconv.AppendUint(append(append(buf[:0], g.instance...), '-'), sequence, 10))
 }
 
 func (g *ring) put(r *record) {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"github.com/wardrop-lb/wardrop/config"
@@ -227,6 +228,33 @@ func TestShedsWhatThePlanSays(t *testing.T) {
 		a, b := h.post(chat, "X-Priority", "batch", "X-Request-Id", "r1"), h.post(chat, "X-Priority", "batch", "X-Request-Id", "r1")
 		require.Equal(t, a.StatusCode, b.StatusCode, "the same request id draws the same lot")
 	}
+}
+
+// TestShedLooksNoFurther: what is refused anyway is not read for what may be wrong
+// with it; what is served is. Where the model stands in the body, and whether it is
+// an alias that names it, makes no difference.
+func TestShedLooksNoFurther(t *testing.T) {
+	h := newHarness(t, answers("x"))
+	h.plane.aliases = newAliases([]config.Alias{{Name: "other", To: map[string]float64{"m": 1}}})
+	s := evenSnapshot(h.engines[0].URL)
+	s.Rows[0].Shed[fleet.Batch] = 1
+	require.NoError(t, h.plane.apply(s))
+	model := h.plane.memory.models["m"]
+	bodies := []string{`{"model":"m","model":"n"}`, `{"model":"m","x":[1,`, `{"x":1,"model":"m"}`, `{"x":1,"model":"other"}`, chat}
+	for i, body := range bodies {
+		message := h.wantError(h.post(body, "X-Priority", "batch"), http.StatusTooManyRequests, "shed")
+		require.Equal(t, "demand for \"m\" exceeds capacity: 100% of batch requests are refused", message)
+		require.Equal(t, uint64(i+1), model.demand[fleet.Batch].total.Load())
+		require.Equal(t, uint64(i+1), model.shed[fleet.Batch].total.Load())
+	}
+	for _, body := range bodies[:2] {
+		h.wantError(h.post(body), http.StatusBadRequest, "invalid_body")
+	}
+	h.wantError(h.post(`{"x":[1,`, "X-Priority", "batch"), http.StatusBadRequest, "invalid_body")
+	for _, body := range bodies[2:] {
+		require.Equal(t, http.StatusOK, h.post(body).StatusCode)
+	}
+	require.Equal(t, float64(len(bodies)), testutil.ToFloat64(h.plane.metrics.refused.WithLabelValues("shed")))
 }
 
 func TestModels(t *testing.T) {

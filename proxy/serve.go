@@ -42,6 +42,7 @@ type request struct {
 	charge   route.Charge // of the pick's first engine, until the first attempt takes it over
 	work     int64
 	priority fleet.Priority
+	lot      lot
 	arrived  time.Time
 	fields   Fields
 	record   record
@@ -142,18 +143,19 @@ func noSnapshot() *refusal {
 // must be called when the request has ended.
 func (p *DataPlane) admit(q *request) (_ *refusal, cancel context.CancelFunc) {
 	cancel = func() {}
-	if e := q.sniff(); e != nil {
-		return e, cancel
-	}
 	if q.table = p.table.Load(); q.table == nil {
 		return noSnapshot(), cancel
+	}
+	if e := q.sniff(); e != nil {
+		return e, cancel
 	}
 	if e := p.resolve(q); e != nil {
 		return e, cancel
 	}
 	q.row.model.demand[q.priority].add()
-	if e := p.shed(q); e != nil {
-		return e, cancel
+	if q.shed() {
+		q.row.model.shed[q.priority].add()
+		return q.row.refusal[q.priority], cancel
 	}
 	q.work = expectedWork(len(q.body.data), q.fields.MaxTokens)
 	q.row.model.usual.blend(float64(q.work))
@@ -183,9 +185,9 @@ func (q *request) sniff() *refusal {
 	if q.endpoint.body == formBody {
 		err = q.fields.sniffForm(q.body.data, q.r.Header.Get("Content-Type"))
 	} else {
-		err = q.fields.sniff(q.body.data)
+		err = q.fields.sniff(q.body.data, q)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errStopped) {
 		return badRequest("invalid_body", "%v", err)
 	}
 	return nil
@@ -193,6 +195,9 @@ func (q *request) sniff() *refusal {
 
 // resolve finds the row of the model, or of one that an alias stands for.
 func (p *DataPlane) resolve(q *request) *refusal {
+	if q.lot == drawnShed {
+		return nil // it was found already
+	}
 	if a := p.aliases[q.fields.Model]; a != nil {
 		model := a.choose(q.keyAmong(a.name, a.shared, aliasSpread))
 		if q.fields.modelAt[1] == 0 {
@@ -211,17 +216,35 @@ func (p *DataPlane) resolve(q *request) *refusal {
 	return nil
 }
 
-// shed refuses the fraction that the plan sheds.
-func (p *DataPlane) shed(q *request) *refusal {
-	fraction := q.row.Shed[q.priority]
-	if fraction == 0 || !protect.Shed(shedDraw(q.r), fraction) {
-		return nil
+// lot is whether a request is of the fraction that the plan sheds.
+type lot uint8
+
+const (
+	notDrawn lot = iota
+	drawnServed
+	drawnShed
+)
+
+// stops ends the walk over the body of a request that is shed: nothing else in it
+// matters, and to refuse must stay cheap.
+func (q *request) stops(model string) bool {
+	row := q.table.rows[model]
+	if row == nil || row.Shed[q.priority] == 0 {
+		return false
 	}
-	q.row.model.shed[q.priority].add()
-	e := refuse(http.StatusTooManyRequests, "rate_limit_error", "shed",
-		"demand for %q exceeds capacity: %.0f%% of %s requests are refused", q.fields.Model, 100*fraction, q.priority)
-	e.retryAfter = shedRetryAfter
-	return e
+	q.row = row
+	return q.shed()
+}
+
+// shed draws the lot, once.
+func (q *request) shed() bool {
+	if q.lot == notDrawn {
+		q.lot = drawnServed
+		if fraction := q.row.Shed[q.priority]; fraction > 0 && protect.Shed(shedDraw(q.r), fraction) {
+			q.lot = drawnShed
+		}
+	}
+	return q.lot == drawnShed
 }
 
 // timeout is the least of the client's and our own limit, 0 for none. A request
@@ -361,10 +384,14 @@ func (p *DataPlane) full(q *request) *refusal {
 
 // refuse answers a request itself; q is nil for one that never was a request.
 func (p *DataPlane) refuse(w http.ResponseWriter, q *request, e *refusal) {
-	p.metrics.refused.WithLabelValues(e.code).Inc()
+	if e.counter != nil {
+		e.counter.Inc()
+	} else {
+		p.metrics.refused.WithLabelValues(e.code).Inc()
+	}
 	if q != nil {
 		q.record.Status, q.record.Refused = e.status, e.code
-		w.Header().Set("X-Wardrop-Decision", p.decisions.id(q.record.sequence))
+		w.Header()["X-Wardrop-Decision"] = []string{p.decisions.id(q.record.sequence)}
 	}
 	e.write(w)
 }

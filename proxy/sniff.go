@@ -44,9 +44,15 @@ var errNotObject = errors.New("the body is not a JSON object")
 // in the order in which they stand.
 func Sniff(body []byte) (Fields, error) {
 	var f Fields
-	err := f.sniff(body)
+	err := f.sniff(body, nil)
 	return f, err
 }
+
+// stopper may end a walk as soon as it knows the model.
+type stopper interface{ stops(model string) bool }
+
+// errStopped is the error of a walk that its stopper ended.
+var errStopped = errors.New("the walk was ended")
 
 // walker is a decoder over bytes that are there already.
 type walker struct {
@@ -56,17 +62,17 @@ type walker struct {
 
 var walkers = sync.Pool{New: func() any { return new(walker) }}
 
-func (f *Fields) sniff(body []byte) error {
+func (f *Fields) sniff(body []byte, s stopper) error {
 	w := walkers.Get().(*walker)
 	defer walkers.Put(w)
 	w.buf = *bytes.NewBuffer(body)
 	w.Reset(&w.buf)
-	err := f.walk(&w.Decoder)
+	err := f.walk(&w.Decoder, s)
 	w.buf = bytes.Buffer{} // the pool keeps no body
 	return err
 }
 
-func (f *Fields) walk(d *jsontext.Decoder) error {
+func (f *Fields) walk(d *jsontext.Decoder, s stopper) error {
 	t, err := d.ReadToken()
 	if err != nil || t.Kind() != '{' {
 		return errNotObject
@@ -76,8 +82,12 @@ func (f *Fields) walk(d *jsontext.Decoder) error {
 		if err != nil {
 			return tidy(err)
 		}
-		if err := f.field(d, t.String()); err != nil {
+		key := t.String()
+		if err := f.field(d, key); err != nil {
 			return tidy(err)
+		}
+		if s != nil && key == "model" && s.stops(f.Model) {
+			return errStopped
 		}
 	}
 	if _, err := d.ReadToken(); err != nil {

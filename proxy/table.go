@@ -25,6 +25,7 @@ type rowState struct {
 	*route.Row
 	model   *modelState
 	targets []targetState // parallel to Row.Targets()
+	refusal [fleet.NumPriorities]*refusal
 }
 
 // modelState outlives snapshots: demand and retry budget of one model.
@@ -94,6 +95,7 @@ func (m *memory) resolve(s *fleet.Snapshot, eps float64, previous *table) (*tabl
 	defer m.mu.Unlock()
 	for _, model := range t.router.Models() {
 		row := &rowState{Row: t.router.Row(model), model: m.model(model)}
+		row.refusal = m.metrics.shedRefusals(row.Row)
 		for _, target := range row.Targets() {
 			transport, base, err := m.transports.to(target.Engine.URL, target.Engine.Protocol)
 			if err != nil {
