@@ -13,7 +13,16 @@ import (
 // A tick in steady state allocates nothing: demand moves, profiles move, weights
 // move, and the plan before the last is given back.
 func TestNoAllocations(t *testing.T) {
-	v := shape{clusters: 10, engines: 80, models: 4, regions: 4, seed: 1, util: 0.8, multi: 0.2, mixed: true}.view()
+	s := shape{clusters: 10, engines: 80, models: 4, regions: 4, seed: 1, util: 0.8, multi: 0.2, mixed: true}
+	t.Run("plain", func(t *testing.T) { allocateNothing(t, s) })
+	s.asks = true
+	t.Run("asks", func(t *testing.T) { allocateNothing(t, s) })
+	s.clusters, s.engines, s.noise = 4, 140, 0.1
+	t.Run("own distances", func(t *testing.T) { allocateNothing(t, s) })
+}
+
+func allocateNothing(t *testing.T, s shape) {
+	v := s.view()
 	p := optimal.New(optimal.Options{Warm: true})
 	var views []*fleet.View
 	for i := range uint64(8) {
@@ -34,7 +43,7 @@ func TestNoAllocations(t *testing.T) {
 		last = plan
 		i++
 	}
-	for range 3 * len(views) {
+	for range 8 * len(views) {
 		step()
 	}
 	moved = 0

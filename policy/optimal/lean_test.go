@@ -25,7 +25,7 @@ func leanShape(seed uint64) shape {
 // What is solved on some of the arcs is the optimum over all of them: so says the
 // certificate, which prices them all.
 func TestColumns(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range instances(t, 12) {
 		v, p := leanShape(seed).view(), tight()
 		solver := optimal.New(optimal.Options{Problem: &p, Warm: true})
 		last, err := solver.Plan(v, nil)
@@ -58,5 +58,29 @@ func TestColumnsInAnyOrder(t *testing.T) {
 	for seed := range uint64(4) {
 		v, p := leanShape(seed).view(), policy.DefaultProblem()
 		require.Equal(t, solve(t, p, v, nil), solve(t, p, shuffled(v, seed), nil))
+	}
+}
+
+// The plan is the same to the bit for any number of threads and any order of the
+// view, of fleets with everything in them.
+func TestSameToTheBit(t *testing.T) {
+	for _, s := range []shape{
+		{clusters: 20, engines: 400, models: 6, regions: 8, seed: 1, util: 0.95, kappa: 0.9, mixed: true},
+		{clusters: 20, engines: 400, models: 6, regions: 8, seed: 2, util: 1.1, multi: 0.2, kappa: 0.9, mixed: true, asks: true},
+		{clusters: 12, engines: 400, models: 3, regions: 8, seed: 3, util: 0.9, kappa: 0.9, noise: 0.05},
+	} {
+		v := s.view()
+		first := solve(t, policy.DefaultProblem(), v, nil)
+		w := drifted(v, 0.3, 1)
+		second := solve(t, policy.DefaultProblem(), w, first)
+		for threads := 1; threads <= 4; threads *= 2 {
+			p := optimal.New(optimal.Options{Run: workers(threads)})
+			again, err := p.Plan(shuffled(v, uint64(threads)), nil)
+			require.NoError(t, err)
+			require.Equal(t, first, again)
+			again, err = p.Plan(shuffled(w, uint64(threads)), again)
+			require.NoError(t, err)
+			require.Equal(t, second, again)
+		}
 	}
 }

@@ -77,8 +77,6 @@ type network struct {
 	model   []int32 // by model of the component: its first group; one more at the end
 }
 
-func (n *network) width(r int) int { return int(n.arcStart[r+1] - n.arcStart[r]) }
-
 // arcTo is row r's arc to group g; a row has one wherever it has a side.
 func (n *network) arcTo(r int, g int32) int {
 	from, to := int(n.arcStart[r]), int(n.arcStart[r+1])

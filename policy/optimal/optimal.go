@@ -162,6 +162,7 @@ func (p *Policy) Plan(view *fleet.View, last *fleet.Plan) (*fleet.Plan, error) {
 	plan := p.blank()
 	// The neatest weights that the certificate accepts.
 	var failed error
+	gap := 0.0
 	for level := neat; level <= raw; level++ {
 		p.snapper.snap(level)
 		if p.snapper.crowded() && p.tick.tolerance > tight {
@@ -183,16 +184,16 @@ func (p *Policy) Plan(view *fleet.View, last *fleet.Plan) (*fleet.Plan, error) {
 			// Leave the next plan some room to keep these weights.
 			limit *= 0.5
 		}
-		if err == nil && cert.Gap > limit {
-			err = fmt.Errorf("gap %.3g exceeds %.3g", cert.Gap, limit)
-		}
-		if err == nil {
+		if err == nil && cert.Gap <= limit {
 			plan.Objective, plan.Bound, plan.Gap = cert.Objective, cert.Bound, cert.Gap
 			return plan, nil
 		}
-		failed = err
+		failed, gap = err, cert.Gap
 	}
 	p.Recycle(plan)
+	if failed == nil {
+		failed = fmt.Errorf("gap %.3g exceeds %.3g", gap, p.problem.MaxGap)
+	}
 	return nil, fmt.Errorf("optimal: %w", failed)
 }
 

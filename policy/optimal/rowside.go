@@ -66,20 +66,16 @@ func (w *rowSide) setBlocks(n *network) {
 func (w *rowSide) setFlows(s *interior) {
 	w.flowStart = resize(w.flowStart, s.groups+1)
 	clear(w.flowStart)
-	each := func(f func(row, flow int, g int32)) {
-		for r := range s.row {
-			for a := s.arcStart[r]; a < s.arcStart[r+1]; a++ {
-				f(r, int(a), s.arcGroup[a])
-			}
-			for i := s.sideStart[r]; i < s.sideStart[r+1]; i++ {
-				if g := s.sideGroup[i]; int(g) < s.groups {
-					f(r, s.sides+int(i), g)
-				}
-			}
+	all := len(s.arcGroup)
+	for _, g := range s.arcGroup {
+		w.flowStart[g]++
+	}
+	for _, g := range s.sideGroup {
+		if int(g) < s.groups {
+			w.flowStart[g]++
+			all++
 		}
 	}
-	all := 0
-	each(func(_, _ int, g int32) { w.flowStart[g]++; all++ })
 	w.flow, w.flowRow = resize(w.flow, all), resize(w.flowRow, all)
 	end := int32(0)
 	for g, n := range w.flowStart[:s.groups] { // to where each group's flows end

@@ -11,7 +11,7 @@ import (
 func (r *result) frame(plan *fleet.Plan) {
 	t := r.t
 	plan.Policy, plan.Time, plan.Epoch, plan.Version = Name, t.View.Time, 0, 0
-	plan.Engines = append(plan.Engines[:0], r.engine...)
+	r.frameEngines(plan)
 	plan.Prices = plan.Prices[:0]
 	rows, arcs, fits := 0, 0, true
 	for c := range int32(len(t.Clusters)) {
@@ -37,6 +37,22 @@ func (r *result) frame(plan *fleet.Plan) {
 			}
 			plan.Rows = append(plan.Rows, fleet.Row{Arcs: memory[:n:n]})
 			memory = memory[n:]
+		}
+	}
+}
+
+// frameEngines gives the plan the engines; what they hold of the table's memory is
+// copied, for that changes with the next view.
+func (r *result) frameEngines(plan *fleet.Plan) {
+	if len(plan.Engines) != len(r.engine) {
+		plan.Engines = make([]fleet.EngineLoad, len(r.engine))
+	}
+	for i := range r.engine {
+		own := plan.Engines[i].Own
+		plan.Engines[i] = r.engine[i]
+		plan.Engines[i].Own = nil
+		if len(r.engine[i].Own) > 0 {
+			plan.Engines[i].Own = append(own[:0], r.engine[i].Own...)
 		}
 	}
 }

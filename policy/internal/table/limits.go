@@ -69,7 +69,7 @@ func (t *Table) setCurve(i int, e *fleet.Engine) {
 	t.setLimit(i, Slots, e.Profile.Slots)
 	slope := t.Curve[i].At(t.Cap[i]).Slope
 	t.top[i] = 0
-	t.Owns[i] = nil
+	t.Owns[i] = t.Owns[i][:0]
 	for j, m := range models {
 		own := 0.0
 		if !same {

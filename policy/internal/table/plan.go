@@ -82,7 +82,7 @@ func (t *Table) Plan(name string) (plan *fleet.Plan, index []int32) {
 	plan = &fleet.Plan{Policy: name, Time: t.View.Time}
 	plan.Engines = make([]fleet.EngineLoad, len(t.Engines))
 	for i, e := range t.Engines {
-		plan.Engines[i] = fleet.EngineLoad{Name: e.Name, Capacity: t.Cap[i], Penalty: e.Penalty, Own: t.Owns[i]}
+		plan.Engines[i] = fleet.EngineLoad{Name: e.Name, Capacity: t.Cap[i], Penalty: e.Penalty, Own: slices.Clone(t.Owns[i])}
 	}
 	arcs := make([]fleet.Arc, t.ArcCount())
 	index = make([]int32, len(t.Rate))
