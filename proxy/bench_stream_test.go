@@ -14,7 +14,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -149,40 +148,47 @@ func BenchmarkBodies(b *testing.B) {
 	}
 }
 
-// holdEngine begins a stream and holds it until the end of the benchmark.
-func holdEngine(b *testing.B) string {
-	release := make(chan struct{})
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(w, "data: {}\n\n")
-		w.(http.Flusher).Flush()
-		select {
-		case <-release:
-		case <-r.Context().Done():
-		}
-	}))
-	b.Cleanup(func() { close(release); s.Close() })
-	return s.URL
+// hold is an engine that begins a stream and says no more.
+func hold(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	w.Header().Set("Content-Type", "text/event-stream")
+	_, _ = io.WriteString(w, "data: {}\n\n")
+	w.(http.Flusher).Flush()
+	<-r.Context().Done()
 }
 
 // BenchmarkIdleStreams measures the memory of a stream that is open and silent.
-// WARDROP_BENCH_STREAMS sets how many are held, 4,000 by default: each takes two
-// descriptors here and two in the proxy.
+// Clients, proxy and engines are processes of their own, each with its own limit of
+// descriptors. Over HTTP/1.1 a stream takes two of the proxy's, over HTTP/2 one.
 func BenchmarkIdleStreams(b *testing.B) {
-	n := 4000
-	if s := os.Getenv("WARDROP_BENCH_STREAMS"); s != "" {
-		var err error
-		n, err = strconv.Atoi(s)
-		require.NoError(b, err)
+	for _, c := range []struct {
+		kind    string
+		streams int
+	}{{"wardrop", 4000}, {"wardrop", 9900}, {"h2c", 10_000}} {
+		b.Run(fmt.Sprintf("upstream=%s/streams=%d", strings.Replace(c.kind, "wardrop", "http1", 1), c.streams), func(b *testing.B) {
+			engines := []string{"http://" + startChild(b, "hold", nil).addr, "http://" + startChild(b, "hold", nil).addr}
+			proxied := startChild(b, c.kind, engines)
+			before := proxied.memory()
+			conns := openStreams(b, proxied.addr, c.streams)
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(float64(len(conns)), "streams")
+			b.ReportMetric(float64(proxied.memory()-before)/float64(len(conns))/1024, "KiB/stream")
+			for _, conn := range conns { // none has ended meanwhile
+				require.NoError(b, conn.SetReadDeadline(time.Now().Add(time.Microsecond)))
+				_, err := conn.Read(make([]byte, 1))
+				require.ErrorIs(b, err, os.ErrDeadlineExceeded)
+			}
+		})
 	}
-	proxied := startChild(b, "wardrop", []string{holdEngine(b), holdEngine(b)})
-	before := proxied.memory()
+}
+
+// openStreams opens that many streams and waits until each has begun.
+func openStreams(b *testing.B, addr string, n int) []net.Conn {
 	conns := make([]net.Conn, n)
 	for i := range conns {
-		c, err := net.Dial("tcp", proxied.addr)
+		c, err := net.Dial("tcp", addr)
 		require.NoError(b, err)
-		defer func() { _ = c.Close() }()
+		b.Cleanup(func() { _ = c.Close() })
 		body := fmt.Sprintf(`{"model":"m","stream":true,"prompt_cache_key":"%d"}`, i)
 		fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 		conns[i] = c
@@ -193,13 +199,12 @@ func BenchmarkIdleStreams(b *testing.B) {
 		require.NoError(b, err)
 		require.True(b, bytes.HasPrefix(buf[:k], []byte("HTTP/1.1 200")))
 	}
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(float64(n), "streams")
-	b.ReportMetric(float64(proxied.memory()-before)/float64(n)/1024, "KiB/stream")
+	return conns
 }
 
 // BenchmarkClientGone measures from a client's leaving, while the engine is
-// silent, to the engine's notice.
+// silent, to the engine's notice; beside it, in turns, what the standard library's
+// proxy and a relay of bytes take for the same, for much of it is the scheduler's.
 func BenchmarkClientGone(b *testing.B) {
 	arrived, gone := make(chan struct{}), make(chan time.Time)
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -209,26 +214,39 @@ func BenchmarkClientGone(b *testing.B) {
 		gone <- time.Now()
 	}))
 	defer s.Close()
-	proxied := startChild(b, "wardrop", []string{s.URL})
-	var took []time.Duration
-	for range max(b.N, 100) {
+	kinds := []string{"wardrop", "reverseproxy", "relay"}
+	var children []*child
+	for _, kind := range kinds {
+		children = append(children, startChild(b, kind, []string{s.URL}))
+	}
+	took := make([][]time.Duration, len(kinds))
+	for n := range max(b.N, 100) * len(kinds) {
 		ctx, cancel := context.WithCancel(b.Context())
 		var wg sync.WaitGroup
+		i := n % len(kinds)
 		wg.Go(func() {
-			if resp, err := http.DefaultClient.Do(post(proxied.addr, chat).WithContext(ctx)); err == nil {
+			if resp, err := http.DefaultClient.Do(post(children[i].addr, chat).WithContext(ctx)); err == nil {
 				_ = resp.Body.Close()
 			}
 		})
 		<-arrived
 		left := time.Now()
 		cancel()
-		took = append(took, (<-gone).Sub(left))
+		took[i] = append(took[i], (<-gone).Sub(left))
 		wg.Wait()
 	}
-	slices.Sort(took)
+	at := func(i int, q float64) float64 {
+		slices.Sort(took[i])
+		return 1e3 * took[i][int(q*float64(len(took[i])-1))].Seconds()
+	}
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(1e3*took[len(took)/2].Seconds(), "p50-ms")
-	b.ReportMetric(1e3*took[len(took)*99/100].Seconds(), "p99-ms")
+	b.ReportMetric(at(0, 0.5), "p50-ms")
+	b.ReportMetric(at(0, 0.99), "p99-ms")
+	b.ReportMetric(at(0, 0.99)/at(1, 0.99), "p99-of-reverseproxy")
+	b.ReportMetric(at(0, 0.99)/at(2, 0.99), "p99-of-relay")
+	for i, kind := range kinds {
+		b.Logf("%-12s  p50 %5.2f  p90 %5.2f  p99 %5.2f  p99.9 %5.2f ms", kind, at(i, 0.5), at(i, 0.9), at(i, 0.99), at(i, 0.999))
+	}
 }
 
 // BenchmarkRefuse compares the CPU time of a request that is shed with one that is
