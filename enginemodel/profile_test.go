@@ -54,6 +54,7 @@ func TestFromProfileFollowsTheLatencyCurve(t *testing.T) {
 	for _, r := range references() {
 		for _, rho := range []float64{0.2, 0.5, 0.85} {
 			t.Run(fmt.Sprintf("%s at %v", r.name, rho), func(t *testing.T) {
+				t.Parallel()
 				u := rho * saturation(r.profile)
 				want := processorSharing(r.profile, u)
 				got := drive(newEngine(t, r), u, 20000/u, 7, fixed(r.prompt, r.output))

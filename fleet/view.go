@@ -90,7 +90,9 @@ type Profile struct {
 	FirstToken float64
 	// Spread scales the wait near saturation by how unevenly requests stay: (1+cv^2)/2
 	// of the time that they hold their place, cv its coefficient of variation. It is
-	// above 0, at most MaxSpread; 0 is 1, times that vary as much as their mean.
+	// above 0, at most MaxSpread; 0 is 1, times that vary as much as their mean. Where
+	// it is learned it also says how rarely such an engine is full, and is mostly
+	// below 1.
 	Spread float64
 
 	// Tokens and Slots are hard limits of their own, beside Kappa: KV-cache tokens,

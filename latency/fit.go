@@ -6,7 +6,8 @@ import (
 	"github.com/wardrop-lb/wardrop/fleet"
 )
 
-// Observation is what an engine's gauges said over a while, in means.
+// Observation is what an engine's gauges and counters said over a while, in means.
+// A while is a few seconds at most: of what changes within it the fit sees nothing.
 type Observation struct {
 	Seconds  float64 // how long; > 0
 	Rate     float64 // requests/s that arrived, >= 0
@@ -14,12 +15,17 @@ type Observation struct {
 	Running  float64 // of these, running; 0 when unknown
 	KVUsage  float64 // fraction of the KV cache in use, 0..1; 0 when unknown
 	Slots    float64 // requests that may run at once; 0 when unknown
+
+	// Prompt and Output are the tokens/s of prompts computed and of answers generated;
+	// 0 when unknown, or when the engine counts a request's tokens only at its end.
+	Prompt float64
+	Output float64
 }
 
 const (
 	// memory is the time in seconds after which an observation counts for a part
 	// 1/e: long against the noise of arrivals, short against a change of hardware.
-	memory = 1800
+	memory = 3600
 	// leastWindow is how many requests must arrive before a mean says something.
 	leastWindow = 30
 	// turnovers is how many times a window must be as long as a request takes: the
@@ -47,23 +53,29 @@ const (
 	roomAbove = 20
 )
 
-// Fitter learns an engine's profile from two gauges. By Little's law the requests
-// in an engine are N = u L(u), so under processor sharing u/N = 1/T0 - u/(T0 u_max)
-// is linear in the load: a line fitted by least squares with forgetting gives T0
-// and u_max. What fits at once is running over KV usage at any load, or the slots.
+// Fitter learns an engine's profile from its gauges and counters.
 //
-// A prior, usually that of the engine's kind, counts like ten requests as to the shape,
-// and hardly as to the level: where all data lie at one load, the shape stays the
-// prior's. The result is always a valid profile. Not safe for concurrent use.
+// Where tokens are counted, it learns what a step of the engine takes, and T0 and u_max
+// follow from the requests' mean sizes. Where they are not, it takes Little's law:
+// the requests in an engine are N = u L(u), so under processor sharing
+// u/N = 1/T0 - u/(T0 u_max) is linear in the load, and a line fitted by least squares
+// gives both; it needs many more requests for the same certainty. What fits at once
+// is running over KV usage at any load, or the slots; Batch and Spread follow from it.
+//
+// All is forgotten in time. A prior, usually that of the engine's kind, counts like ten
+// requests as to the shape, and hardly as to the level: where all data lie at one
+// load, the shape stays the prior's. The result is always a valid profile. Not safe for
+// concurrent use.
 type Fitter struct {
 	prior fleet.Profile
 
+	steps  steps
 	window Observation // sums, weighted by time
 	line   line
 	batch  float64 // mean of running over KV usage, 0 when unknown
 	batchN float64 // what it rests on, seconds
 	slots  float64
-	most   float64 // highest rate of a window that counted
+	most   float64 // highest rate of a window that counted, fading
 }
 
 // line holds the sums of a weighted least-squares fit of y = a + b x.
@@ -101,7 +113,10 @@ func (f *Fitter) Observe(o Observation) {
 	if !(o.Seconds > 0 && o.Seconds < huge && o.Rate >= 0 && o.Rate < huge && o.InEngine >= 0 && o.InEngine < huge) {
 		return
 	}
-	f.line.fade(math.Exp(-o.Seconds / memory))
+	fade := math.Exp(-o.Seconds / memory)
+	f.line.fade(fade)
+	f.most *= fade
+	f.steps.observe(o)
 	if o.Slots > 0 && o.Slots < huge {
 		f.slots = o.Slots
 	}
@@ -148,26 +163,36 @@ func (f *Fitter) close() {
 	f.most = max(f.most, rate)
 }
 
-// Profile is what was learned so far. Kappa is the prior's.
+// Profile is what was learned so far. Kappa, Tokens and Slots are the prior's.
 func (f *Fitter) Profile() fleet.Profile {
 	p := f.prior
-	l := f.withPrior()
-	if a, b, ok := l.fit(); ok && a > 0 {
-		top := max(p.UMax, roomAbove*f.most)
+	top := max(p.UMax, roomAbove*max(f.most, f.steps.most))
+	e := engine{idle: p.T0 - 1/p.UMax, work: 1 / p.UMax, first: p.FirstToken}
+	if learned, ok := f.steps.engine(p.T0, p.UMax); ok {
+		e = learned
+		e.work = max(e.work, 1/top)
+		p.T0 = e.idle + e.work + e.half
+		p.FirstToken = min(e.first+e.half, p.T0)
+		p.UMax = 1 / e.work
+	} else if a, b, ok := f.withPrior().fit(); ok && a > 0 {
 		umax := top
 		if b < 0 {
 			umax = min(-a/b, top)
 		}
 		p.T0, p.UMax = 1/a, max(umax, 1.01*f.most)
+		p.FirstToken = min(p.FirstToken*p.T0/f.prior.T0, p.T0)
+		e = engine{idle: p.T0 - 1/p.UMax, work: 1 / p.UMax}
 	}
-	p.Batch = f.fits()
+	if b := f.fits(); b > 0 {
+		full(&p, e, b)
+	}
 	return p
 }
 
 // withPrior adds what the prior says of level and shape. Level: a = 1/T0. Shape: the
 // line reaches 0 at u_max, a/u_max + b = 0, which counts at the highest rate seen
 // and says nothing about the level. Errors are relative to what was seen.
-func (f *Fitter) withPrior() line {
+func (f *Fitter) withPrior() *line {
 	l, level := f.line, 1/f.prior.T0
 	if l.w > 0 {
 		level = l.wy / l.w
@@ -180,11 +205,11 @@ func (f *Fitter) withPrior() line {
 	l.w += weight * ux * ux
 	l.wx += weight * ux * x
 	l.wxx += weight * x * x
-	return l
+	return &l
 }
 
 // fits is how many requests fit at once: the least of what the KV cache and the
-// slots allow, the prior where neither is known.
+// slots allow, 0 where neither is known.
 func (f *Fitter) fits() float64 {
 	b := math.Inf(1)
 	if f.batchN > 0 {
@@ -194,7 +219,7 @@ func (f *Fitter) fits() float64 {
 		b = min(b, f.slots)
 	}
 	if math.IsInf(b, 1) {
-		return f.prior.Batch
+		return 0
 	}
 	return max(b, 1)
 }
@@ -202,12 +227,13 @@ func (f *Fitter) fits() float64 {
 // Doubt is the relative standard error of T0, from 1 when nothing was observed
 // down towards 0.
 func (f *Fitter) Doubt() float64 {
-	// f.line.w y^2 is about the number of requests that are remembered.
-	if f.line.w == 0 {
-		return 1
+	requests := f.steps.weight
+	if f.line.w > 0 {
+		// f.line.w y^2 is about the number of requests that are remembered.
+		y := f.line.wy / f.line.w
+		requests = max(requests, f.line.w*y*y)
 	}
-	y := f.line.wy / f.line.w
-	if d := 1 / math.Sqrt(1+f.line.w*y*y); d >= 0 {
+	if d := 1 / math.Sqrt(1+requests); d >= 0 {
 		return d
 	}
 	return 1
