@@ -21,6 +21,7 @@ import (
 	"github.com/wardrop-lb/wardrop/policy/static"
 	"github.com/wardrop-lb/wardrop/signals"
 	"github.com/wardrop-lb/wardrop/store"
+	"github.com/wardrop-lb/wardrop/tick"
 	"github.com/wardrop-lb/wardrop/weights"
 )
 
@@ -174,7 +175,7 @@ type leader struct {
 
 	policy   policy.Policy
 	policyOf config.Policy // what policy was made of
-	ramps    ramps
+	ramps    tick.Ramps
 	deadline time.Time // when this tick's solve must have ended
 }
 
@@ -193,12 +194,12 @@ func (l *leader) tick(now time.Time) {
 		l.policy, l.policyOf = newPolicy(cfg.Policy, optimal.Options{Warm: true, Run: parallel, Expired: l.expired}), cfg.Policy
 	}
 	planes := l.reports.live(now)
-	view := buildView(cfg, planes, now)
-	l.ramps.apply(view, readings(planes, now))
+	view := tick.View(cfg, planes, now)
+	l.ramps.Apply(view, tick.Readings(planes, now))
 	plan, trouble := l.plan(view)
-	snapshots := cut(cfg, plan, replicas(planes))
+	snapshots := tick.Cut(cfg, plan, tick.Replicas(planes))
 	old := l.state.Load()
-	changed := old == nil || !same(old.snapshots, snapshots)
+	changed := old == nil || !tick.Same(old.snapshots, snapshots)
 	if changed {
 		l.version++
 	}
@@ -309,7 +310,7 @@ func (c *Control) DataPlanes(now time.Time) []DataPlane {
 	out := []DataPlane{}
 	for _, p := range c.reports.live(now) {
 		out = append(out, DataPlane{
-			Cluster: p.Cluster, Instance: p.Instance, Age: now.Sub(p.received).Seconds(),
+			Cluster: p.Cluster, Instance: p.Instance, Age: now.Sub(p.Received).Seconds(),
 			Epoch: p.Applied.GetEpoch(), Version: p.Applied.GetVersion(), Refused: p.Applied.GetRefused(),
 		})
 	}

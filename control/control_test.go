@@ -25,9 +25,11 @@ import (
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/latency"
 	"github.com/wardrop-lb/wardrop/policy"
 	"github.com/wardrop-lb/wardrop/policy/optimal"
 	"github.com/wardrop-lb/wardrop/store"
+	"github.com/wardrop-lb/wardrop/tick"
 	"github.com/wardrop-lb/wardrop/weights"
 )
 
@@ -56,10 +58,10 @@ func parse(t *testing.T, text string) *config.Config {
 var now = time.Unix(1_000_000, 0)
 
 // reported is a report of cluster a's data plane that came a second ago.
-func reported(edit func(*pb.ReportRequest)) planeReport {
+func reported(edit func(*pb.ReportRequest)) tick.Report {
 	r := &pb.ReportRequest{Cluster: "a", Instance: "i", Sequence: 1, Time: timestamppb.New(now.Add(-time.Second))}
 	edit(r)
-	return planeReport{r, now.Add(-time.Second)}
+	return tick.Report{ReportRequest: r, Received: now.Add(-time.Second)}
 }
 
 func rates(v *fleet.View) map[string]float64 {
@@ -72,16 +74,16 @@ func rates(v *fleet.View) map[string]float64 {
 
 func TestMeasuredDemandReplacesExpectedOnceSettled(t *testing.T) {
 	c := parse(t, file)
-	demand := func(rate, window float64) planeReport {
+	demand := func(rate, window float64) tick.Report {
 		return reported(func(r *pb.ReportRequest) {
 			r.Demands = []*pb.Demand{{Model: "demo", Priority: uint32(fleet.Standard), Rate: rate, Window: window}}
 		})
 	}
-	require.Equal(t, 120.0, rates(buildView(c, nil, now))["a/demo/standard"])
-	require.Equal(t, 120.0, rates(buildView(c, []planeReport{demand(30, 1)}, now))["a/demo/standard"])
-	require.Equal(t, 300.0, rates(buildView(c, []planeReport{demand(300, 1)}, now))["a/demo/standard"])
-	require.Equal(t, 30.0, rates(buildView(c, []planeReport{demand(30, 10)}, now))["a/demo/standard"])
-	require.Equal(t, 40.0, rates(buildView(c, []planeReport{demand(30, 10)}, now))["c/demo/standard"], "the other cluster has not reported")
+	require.Equal(t, 120.0, rates(tick.View(c, nil, now))["a/demo/standard"])
+	require.Equal(t, 120.0, rates(tick.View(c, []tick.Report{demand(30, 1)}, now))["a/demo/standard"])
+	require.Equal(t, 300.0, rates(tick.View(c, []tick.Report{demand(300, 1)}, now))["a/demo/standard"])
+	require.Equal(t, 30.0, rates(tick.View(c, []tick.Report{demand(30, 10)}, now))["a/demo/standard"])
+	require.Equal(t, 40.0, rates(tick.View(c, []tick.Report{demand(30, 10)}, now))["c/demo/standard"], "the other cluster has not reported")
 }
 
 func TestReplicasAddUp(t *testing.T) {
@@ -95,7 +97,7 @@ func TestReplicasAddUp(t *testing.T) {
 		r.Demands = []*pb.Demand{{Model: "demo", Priority: 1, Rate: 12, Window: 10}, {Model: "big", Priority: 2, Rate: 1, Window: 10}}
 		r.Distances = []*pb.Distance{{Region: "c", Seconds: 0.1}}
 	})
-	v := buildView(c, []planeReport{one, two}, now)
+	v := tick.View(c, []tick.Report{one, two}, now)
 	require.NoError(t, v.Validate())
 	require.Equal(t, 42.0, rates(v)["a/demo/standard"])
 	require.Equal(t, 1.0, rates(v)["a/big/batch"])
@@ -109,7 +111,7 @@ func TestReplicasAddUp(t *testing.T) {
 func TestImplausibleReportsAreLeftOut(t *testing.T) {
 	c := parse(t, file)
 	for _, x := range []float64{math.NaN(), math.Inf(1), -1} {
-		v := buildView(c, []planeReport{reported(func(r *pb.ReportRequest) {
+		v := tick.View(c, []tick.Report{reported(func(r *pb.ReportRequest) {
 			r.Demands = []*pb.Demand{{Model: "demo", Priority: 1, Rate: x, Window: 1}, {Model: "demo", Priority: 77, Rate: 1}}
 			r.Distances = []*pb.Distance{{Region: "c", Seconds: x}}
 			r.Penalties = []*pb.Penalty{{Engine: "near", Seconds: x}}
@@ -128,21 +130,21 @@ func names(v *fleet.View) (out []string) {
 
 func TestDeadEnginesLeaveTheView(t *testing.T) {
 	c := parse(t, file)
-	reading := func(engine string, reachable bool, failures uint32, age time.Duration) planeReport {
+	reading := func(engine string, reachable bool, failures uint32, age time.Duration) tick.Report {
 		return reported(func(r *pb.ReportRequest) {
 			r.Readings = []*pb.Reading{{Engine: engine, Reachable: reachable, Failures: failures, Time: timestamppb.New(now.Add(-age))}}
 		})
 	}
-	require.Equal(t, []string{"near", "far"}, names(buildView(c, nil, now)))
-	require.Equal(t, []string{"far"}, names(buildView(c, []planeReport{reading("near", false, 2, 2*time.Second)}, now)))
-	require.Equal(t, []string{"near", "far"}, names(buildView(c, []planeReport{reading("near", false, 1, 2*time.Second)}, now)), "one failed reading is no death")
-	require.Equal(t, []string{"near", "far"}, names(buildView(c, []planeReport{reading("near", true, 9, 2*time.Second)}, now)), "it answers, whatever it says")
-	require.Equal(t, []string{"near", "far"}, names(buildView(c, []planeReport{reading("near", false, 9, time.Minute)}, now)), "stale is not dead")
-	require.Equal(t, []string{"near", "far"}, names(buildView(c, []planeReport{reading("far", false, 9, 2*time.Second)}, now)),
+	require.Equal(t, []string{"near", "far"}, names(tick.View(c, nil, now)))
+	require.Equal(t, []string{"far"}, names(tick.View(c, []tick.Report{reading("near", false, 2, 2*time.Second)}, now)))
+	require.Equal(t, []string{"near", "far"}, names(tick.View(c, []tick.Report{reading("near", false, 1, 2*time.Second)}, now)), "one failed reading is no death")
+	require.Equal(t, []string{"near", "far"}, names(tick.View(c, []tick.Report{reading("near", true, 9, 2*time.Second)}, now)), "it answers, whatever it says")
+	require.Equal(t, []string{"near", "far"}, names(tick.View(c, []tick.Report{reading("near", false, 9, time.Minute)}, now)), "stale is not dead")
+	require.Equal(t, []string{"near", "far"}, names(tick.View(c, []tick.Report{reading("far", false, 9, 2*time.Second)}, now)),
 		"the only engine of a model stays: routing to where it may fail is better than nowhere")
 	newer := reading("near", true, 0, 2*time.Second)
 	newer.Instance = "j"
-	require.Equal(t, []string{"near", "far"}, names(buildView(c, []planeReport{reading("near", false, 9, 5*time.Second), newer}, now)), "the newest reading counts")
+	require.Equal(t, []string{"near", "far"}, names(tick.View(c, []tick.Report{reading("near", false, 9, 5*time.Second), newer}, now)), "the newest reading counts")
 }
 
 // TestClocksThatDifferDoNotMatter: a data plane an hour ahead reports a reading
@@ -150,18 +152,18 @@ func TestDeadEnginesLeaveTheView(t *testing.T) {
 func TestClocksThatDifferDoNotMatter(t *testing.T) {
 	c := parse(t, file)
 	ahead := now.Add(time.Hour)
-	p := planeReport{&pb.ReportRequest{Cluster: "a", Instance: "i", Time: timestamppb.New(ahead), Readings: []*pb.Reading{
+	p := tick.Report{ReportRequest: &pb.ReportRequest{Cluster: "a", Instance: "i", Time: timestamppb.New(ahead), Readings: []*pb.Reading{
 		{Engine: "near", Failures: 5, Time: timestamppb.New(ahead.Add(-2 * time.Second))},
-	}}, now}
-	require.Equal(t, []string{"far"}, names(buildView(c, []planeReport{p}, now)))
+	}}, Received: now}
+	require.Equal(t, []string{"far"}, names(tick.View(c, []tick.Report{p}, now)))
 }
 
 func TestDrainingEnginesLeaveTheView(t *testing.T) {
 	c := parse(t, file)
 	c.Engines[0].Drain = true
-	require.Equal(t, []string{"far"}, names(buildView(c, nil, now)))
+	require.Equal(t, []string{"far"}, names(tick.View(c, nil, now)))
 	c.Engines[1].Drain = true
-	require.Equal(t, []string{"near", "far"}, names(buildView(c, nil, now)), "the last engine of a model cannot be drained")
+	require.Equal(t, []string{"near", "far"}, names(tick.View(c, nil, now)), "the last engine of a model cannot be drained")
 }
 
 // TestLimits: an engine's crowd is divided between the rows that use it and the
@@ -170,7 +172,7 @@ func TestLimits(t *testing.T) {
 	c := parse(t, file)
 	plan, err := Solve(c, optimal.Options{})
 	require.NoError(t, err)
-	one, two := cut(c, plan, nil), cut(c, plan, map[string]int{"a": 2})
+	one, two := tick.Cut(c, plan, nil), tick.Cut(c, plan, map[string]int{"a": 2})
 	limit := func(s []*fleet.Snapshot, cluster int, engine int32) float64 {
 		for _, target := range s[cluster].Rows[1].Targets {
 			if target.Engine == engine {
@@ -182,13 +184,14 @@ func TestLimits(t *testing.T) {
 	const far, near = 0, 1
 	require.InDelta(t, limit(one, 0, near)/2, limit(two, 0, near), 1)
 	total := limit(one, 0, far) + limit(one, 1, far)
-	held := crowdsOf(c)["far"].requests
-	require.Greater(t, total, crowding*held)
-	require.Less(t, total, 2*crowding*held)
+	m := latency.New(c.Engines[1].Fleet().Profile)
+	held := m.Phi(m.Capacity())
+	require.Greater(t, total, tick.Crowding*held)
+	require.Less(t, total, 2*tick.Crowding*held)
 }
 
 func TestPenaltiesEnterTheView(t *testing.T) {
-	v := buildView(parse(t, file), []planeReport{reported(func(r *pb.ReportRequest) {
+	v := tick.View(parse(t, file), []tick.Report{reported(func(r *pb.ReportRequest) {
 		r.Penalties = []*pb.Penalty{{Engine: "near", Seconds: 2}}
 	})}, now)
 	require.Equal(t, 2.0, v.Engines[0].Penalty)
@@ -207,11 +210,11 @@ func TestReportsAreLeases(t *testing.T) {
 
 func TestCutMakesValidSnapshotsOfEveryCluster(t *testing.T) {
 	c := parse(t, file)
-	view := buildView(c, []planeReport{reported(func(r *pb.ReportRequest) {
+	view := tick.View(c, []tick.Report{reported(func(r *pb.ReportRequest) {
 		r.Readings = []*pb.Reading{{Engine: "near", Failures: 3, Time: timestamppb.New(now)}}
 	})}, now)
 	plan := policy.ByCapacity(view)
-	snapshots := cut(c, plan, map[string]int{"a": 2})
+	snapshots := tick.Cut(c, plan, map[string]int{"a": 2})
 	require.Len(t, snapshots, 2)
 	for _, s := range snapshots {
 		require.NoError(t, s.Validate())
@@ -222,20 +225,20 @@ func TestCutMakesValidSnapshotsOfEveryCluster(t *testing.T) {
 		for _, r := range s.Rows {
 			require.Len(t, r.Targets, 1)
 			require.Equal(t, "far", s.Engines[r.Targets[0].Engine].Name)
-			require.GreaterOrEqual(t, r.Targets[0].Limit, float64(leastLimit))
+			require.GreaterOrEqual(t, r.Targets[0].Limit, float64(tick.LeastLimit))
 		}
 	}
 }
 
 func TestSameIgnoresPredictionsAndTime(t *testing.T) {
 	c := parse(t, file)
-	view := buildView(c, nil, now)
+	view := tick.View(c, nil, now)
 	plan := policy.ByCapacity(view)
-	a, b := cut(c, plan, nil), cut(c, plan, nil)
+	a, b := tick.Cut(c, plan, nil), tick.Cut(c, plan, nil)
 	b[0].Time, b[0].Rows[0].Targets[0].Predicted = now, 99
-	require.True(t, same(a, b))
+	require.True(t, tick.Same(a, b))
 	b[0].Rows[0].Shed[0] = 0.1
-	require.False(t, same(a, b))
+	require.False(t, tick.Same(a, b))
 }
 
 // failing is a policy that gives no plan.
@@ -315,7 +318,7 @@ func TestPlanSurvivesForTheNextLeader(t *testing.T) {
 	require.NoError(t, err)
 	next := &leader{Control: newControl(t, parse(t, file), &store.Memory{}, path), epoch: 2, last: p}
 	next.tick(now)
-	require.True(t, same(l.State().snapshots, next.State().snapshots), "a new leader moves nothing that need not move")
+	require.True(t, tick.Same(l.State().snapshots, next.State().snapshots), "a new leader moves nothing that need not move")
 
 	for _, bad := range []string{"{", `{"Rows":[{"Arcs":[{"Engine":7}]}]}`, `{"Rows":[{"Arcs":[{"Engine":-1}]}]}`} {
 		require.NoError(t, os.WriteFile(path, []byte(bad), 0o600))
@@ -391,4 +394,20 @@ func TestStoreThatLostItsDataIsFenced(t *testing.T) {
 	l.reports.add(&pb.ReportRequest{Cluster: "a", Instance: "i", Sequence: 3, Applied: &pb.Applied{Epoch: 90}}, time.Now())
 	l.fence(t.Context())
 	require.Equal(t, uint64(10), l.epoch, "it goes on as it is, and says so")
+}
+
+// TestARestartedEngineIsNotFlooded: the plan after a restart gives the engine no
+// more than its ramp.
+func TestARestartedEngineIsNotFlooded(t *testing.T) {
+	c := parse(t, file)
+	view := tick.View(c, nil, now)
+	view.Engines[0].Ramp = 0.1 // near serves 100
+	view.Demands = []fleet.Demand{{Cluster: "a", Model: "demo", Rate: 50, Priority: fleet.Standard}}
+	plan, err := newPolicy(c.Policy, optimal.Options{}).Plan(view, nil)
+	require.NoError(t, err)
+	for _, e := range plan.Engines {
+		if e.Name == "near" {
+			require.LessOrEqual(t, e.Load, 10+1e-6)
+		}
+	}
 }

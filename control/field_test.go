@@ -12,6 +12,7 @@ import (
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 	"github.com/wardrop-lb/wardrop/policy"
 	"github.com/wardrop-lb/wardrop/store"
+	"github.com/wardrop-lb/wardrop/tick"
 )
 
 // Tests named TestField_NN hold what makes a failure of other routers impossible
@@ -19,7 +20,7 @@ import (
 // docs/failures.md. They stand in the package where the behaviour lives.
 
 // readingsOf is a report with a reading of each engine.
-func readingsOf(readings ...*pb.Reading) planeReport {
+func readingsOf(readings ...*pb.Reading) tick.Report {
 	return reported(func(r *pb.ReportRequest) { r.Readings = readings })
 }
 
@@ -39,7 +40,7 @@ func TestField_21_QueuesSteerNoWeights(t *testing.T) {
 		l.reports.add(r.ReportRequest, now)
 		l.tick(now.Add(time.Duration(i) * 10 * time.Millisecond))
 		require.Equal(t, uint64(1), l.State().Plan.Version)
-		require.True(t, same(first, l.State().snapshots))
+		require.True(t, tick.Same(first, l.State().snapshots))
 	}
 }
 
@@ -47,10 +48,10 @@ func TestField_21_QueuesSteerNoWeights(t *testing.T) {
 func TestField_31_AllStaleKeepsServing(t *testing.T) {
 	c := parse(t, file)
 	l := &leader{Control: newControl(t, c, &store.Memory{}, ""), epoch: 1}
-	for _, age := range []time.Duration{0, readingLease, time.Minute, 240 * time.Hour} {
-		v := buildView(c, []planeReport{readingsOf(
-			&pb.Reading{Engine: "near", Failures: 1000, Time: timestamppb.New(now.Add(-age - readingLease))},
-			&pb.Reading{Engine: "far", Failures: 1000, Time: timestamppb.New(now.Add(-age - readingLease))})}, now)
+	for _, age := range []time.Duration{0, tick.ReadingLease, time.Minute, 240 * time.Hour} {
+		v := tick.View(c, []tick.Report{readingsOf(
+			&pb.Reading{Engine: "near", Failures: 1000, Time: timestamppb.New(now.Add(-age - tick.ReadingLease))},
+			&pb.Reading{Engine: "far", Failures: 1000, Time: timestamppb.New(now.Add(-age - tick.ReadingLease))})}, now)
 		require.Equal(t, []string{"near", "far"}, names(v))
 	}
 	l.tick(now.Add(time.Hour)) // and none at all
@@ -67,9 +68,9 @@ func TestField_32_StaleIsNotOverloaded(t *testing.T) {
 	busy, idle := 10_000.0, 0.0
 	old := readingsOf(&pb.Reading{Engine: "near", Reachable: true, Waiting: &busy, KvUsage: &busy, Time: timestamppb.New(now.Add(-time.Hour))})
 	fresh := readingsOf(&pb.Reading{Engine: "near", Reachable: true, Waiting: &idle, KvUsage: &idle, Time: timestamppb.New(now)})
-	require.Equal(t, buildView(c, []planeReport{fresh}, now), buildView(c, []planeReport{old}, now))
+	require.Equal(t, tick.View(c, []tick.Report{fresh}, now), tick.View(c, []tick.Report{old}, now))
 	failed := readingsOf(&pb.Reading{Engine: "near", Failures: 9, Time: timestamppb.New(now.Add(-time.Hour))})
-	require.Equal(t, []string{"near", "far"}, names(buildView(c, []planeReport{failed}, now)), "nor is it dead")
+	require.Equal(t, []string{"near", "far"}, names(tick.View(c, []tick.Report{failed}, now)), "nor is it dead")
 }
 
 // TestField_28_ADeadEngineComesBack: nothing but a reading that reaches it is
@@ -77,20 +78,20 @@ func TestField_32_StaleIsNotOverloaded(t *testing.T) {
 func TestField_28_ADeadEngineComesBack(t *testing.T) {
 	c := parse(t, file)
 	dead := readingsOf(&pb.Reading{Engine: "near", Failures: 3600, Time: timestamppb.New(now)})
-	v := buildView(c, []planeReport{dead}, now)
+	v := tick.View(c, []tick.Report{dead}, now)
 	require.Equal(t, []string{"far"}, names(v))
-	for _, s := range cut(c, policy.ByCapacity(v), nil) {
+	for _, s := range tick.Cut(c, policy.ByCapacity(v), nil) {
 		require.Equal(t, "near", s.Engines[1].Name, "it stays in the table of those that are read")
 		require.NotEmpty(t, s.Engines[1].Collector)
 	}
 	back := readingsOf(&pb.Reading{Engine: "near", Reachable: true, Time: timestamppb.New(now)})
-	require.Equal(t, []string{"near", "far"}, names(buildView(c, []planeReport{back}, now)))
+	require.Equal(t, []string{"near", "far"}, names(tick.View(c, []tick.Report{back}, now)))
 }
 
 func TestField_68_DrainingGetsNoWeight(t *testing.T) {
 	c := parse(t, file)
 	c.Engines[0].Drain = true
-	for _, s := range cut(c, policy.ByCapacity(buildView(c, nil, now)), nil) {
+	for _, s := range tick.Cut(c, policy.ByCapacity(tick.View(c, nil, now)), nil) {
 		for _, r := range s.Rows {
 			for _, target := range r.Targets {
 				require.NotEqual(t, "near", s.Engines[target.Engine].Name, "not even as a fallback")

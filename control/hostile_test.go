@@ -10,13 +10,14 @@ import (
 
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 	"github.com/wardrop-lb/wardrop/store"
+	"github.com/wardrop-lb/wardrop/tick"
 )
 
 // TestDemandForModelsThatNoEngineServesIsLeftOut: data planes go on reporting a
 // model that a reload has taken away, and a faulty one may report anything.
 func TestDemandForModelsThatNoEngineServesIsLeftOut(t *testing.T) {
 	c := parse(t, file)
-	v := buildView(c, []planeReport{reported(func(r *pb.ReportRequest) {
+	v := tick.View(c, []tick.Report{reported(func(r *pb.ReportRequest) {
 		r.Demands = []*pb.Demand{
 			{Model: "demo", Priority: 1, Rate: 30, Window: 10}, {Model: "gone", Priority: 1, Rate: 1e8, Window: 10}, {Priority: 1, Rate: 1, Window: 10},
 		}

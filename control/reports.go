@@ -8,37 +8,20 @@ import (
 	"time"
 
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
-	"github.com/wardrop-lb/wardrop/config"
-	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/tick"
 )
 
-const (
-	// reportLease is how long a data plane's report counts: one that is silent
-	// for longer is gone, and so is its part of the demand.
-	reportLease = 10 * time.Second
-	// readingLease is how long an engine's reading counts. An older one says
-	// nothing: stale is not dead.
-	readingLease = 15 * time.Second
-	// deadAfter is how many readings in a row must fail to reach an engine
-	// before it is taken for dead.
-	deadAfter = 2
-	// settled is the window a measured rate must cover before it replaces the
-	// expected one.
-	settled = 3 * time.Second
-)
+// reportLease is how long a data plane's report counts: one that is silent
+// for longer is gone, and so is its part of the demand.
+const reportLease = 10 * time.Second
 
 // reports holds the newest report of each data plane. Safe for concurrent use.
 type reports struct {
 	mu     sync.Mutex
-	planes map[string]planeReport // by instance
+	planes map[string]tick.Report // by instance
 }
 
-type planeReport struct {
-	*pb.ReportRequest
-	received time.Time
-}
-
-func newReports() *reports { return &reports{planes: map[string]planeReport{}} }
+func newReports() *reports { return &reports{planes: map[string]tick.Report{}} }
 
 // add keeps a report unless a newer one of the same instance was here before.
 func (r *reports) add(report *pb.ReportRequest, now time.Time) {
@@ -47,168 +30,16 @@ func (r *reports) add(report *pb.ReportRequest, now time.Time) {
 	if old, ok := r.planes[report.Instance]; ok && old.Sequence >= report.Sequence {
 		return
 	}
-	r.planes[report.Instance] = planeReport{report, now}
+	r.planes[report.Instance] = tick.Report{ReportRequest: report, Received: now}
 }
 
 // live lists the reports within their lease, sorted by cluster and instance, and
 // forgets the others.
-func (r *reports) live(now time.Time) []planeReport {
+func (r *reports) live(now time.Time) []tick.Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.planes, func(_ string, p planeReport) bool { return now.Sub(p.received) > reportLease })
-	return slices.SortedFunc(maps.Values(r.planes), func(a, b planeReport) int {
+	maps.DeleteFunc(r.planes, func(_ string, p tick.Report) bool { return now.Sub(p.Received) > reportLease })
+	return slices.SortedFunc(maps.Values(r.planes), func(a, b tick.Report) int {
 		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Instance, b.Instance))
 	})
-}
-
-// buildView joins the configured fleet with what the data planes report. It is a
-// function of its arguments alone.
-func buildView(c *config.Config, planes []planeReport, now time.Time) *fleet.View {
-	v := c.View()
-	v.Time = now
-	v.Demands = demands(c, planes)
-	v.Distances = distances(v.Distances, planes)
-	v.Engines = engines(c, v.Engines, planes, now)
-	return v
-}
-
-// replicas counts the data planes of each cluster.
-func replicas(planes []planeReport) map[string]int {
-	out := map[string]int{}
-	for _, p := range planes {
-		out[p.Cluster]++
-	}
-	return out
-}
-
-// plausible refuses what no measurement gives: NaN, infinities, negative numbers,
-// and those so small that arithmetic with them is not exact.
-func plausible(x float64) bool { return x == 0 || x >= 1e-9 && x < 1e9 }
-
-type demandKey struct {
-	cluster, model string
-	priority       fleet.Priority
-}
-
-// demands adds up what the replicas of each cluster measured. Until they have
-// measured for a while the expected demand counts, if it is more. What no engine
-// serves is left out: a data plane reports a model that a reload took away until
-// it has the next snapshot, and one of another version may report anything.
-func demands(c *config.Config, planes []planeReport) []fleet.Demand {
-	served := map[string]bool{}
-	for _, e := range c.Engines {
-		for _, m := range e.Models {
-			served[m] = true
-		}
-	}
-	rates := map[demandKey]float64{}
-	window := map[string]time.Duration{} // longest of each cluster
-	for _, p := range planes {
-		for _, d := range p.Demands {
-			if d.Priority >= fleet.NumPriorities || !served[d.Model] || c.ClusterByName(p.Cluster) == nil {
-				continue
-			}
-			if plausible(d.Rate) {
-				rates[demandKey{p.Cluster, d.Model, fleet.Priority(d.Priority)}] += d.Rate
-			}
-			window[p.Cluster] = max(window[p.Cluster], time.Duration(d.Window*float64(time.Second)))
-		}
-	}
-	for _, d := range c.View().Demands {
-		key := demandKey{d.Cluster, d.Model, d.Priority}
-		if window[d.Cluster] < settled {
-			rates[key] = max(rates[key], d.Rate)
-		}
-	}
-	out := make([]fleet.Demand, 0, len(rates))
-	for k, rate := range rates {
-		out = append(out, fleet.Demand{Cluster: k.cluster, Model: k.model, Priority: k.priority, Rate: rate})
-	}
-	slices.SortFunc(out, func(a, b fleet.Demand) int {
-		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Model, b.Model), cmp.Compare(a.Priority, b.Priority))
-	})
-	return out
-}
-
-// distances replaces configured distances by measured ones: the least of a
-// cluster's replicas.
-func distances(configured []fleet.Distance, planes []planeReport) []fleet.Distance {
-	measured := map[[2]string]float64{}
-	for _, p := range planes {
-		for _, d := range p.Distances {
-			key := [2]string{p.Cluster, d.Region}
-			if old, ok := measured[key]; plausible(d.Seconds) && (!ok || d.Seconds < old) {
-				measured[key] = d.Seconds
-			}
-		}
-	}
-	out := slices.Clone(configured)
-	for i := range out {
-		if s, ok := measured[[2]string{out[i].Cluster, out[i].Region}]; ok && out[i].Engine == "" {
-			out[i].Seconds = s
-		}
-	}
-	return out
-}
-
-// engines leaves out the dead and draining ones and sets penalties. A model that
-// would be left with none keeps them all: routing to where it may fail is better
-// than nowhere.
-func engines(c *config.Config, configured []fleet.Engine, planes []planeReport, now time.Time) []fleet.Engine {
-	penalties := map[string]float64{}
-	for _, p := range planes {
-		for _, x := range p.Penalties {
-			if plausible(x.Seconds) {
-				penalties[x.Engine] = max(penalties[x.Engine], x.Seconds)
-			}
-		}
-	}
-	away := map[string]bool{}
-	newest := readings(planes, now)
-	for name, r := range newest {
-		away[name] = !r.Reachable && r.Failures >= deadAfter
-	}
-	for _, e := range c.Engines {
-		away[e.Name] = away[e.Name] || e.Drain
-	}
-	alive := map[string]bool{} // models
-	for _, e := range configured {
-		for _, m := range e.Models {
-			alive[m] = alive[m] || !away[e.Name]
-		}
-	}
-	out := make([]fleet.Engine, 0, len(configured))
-	for _, e := range configured {
-		needed := slices.ContainsFunc(e.Models, func(m string) bool { return !alive[m] })
-		if !away[e.Name] || needed {
-			e.Penalty, e.Busy = penalties[e.Name], busy(newest[e.Name], e.Profile.Batch)
-			out = append(out, e)
-		}
-	}
-	return out
-}
-
-// busy is the requests in an engine over those that fit, -1 when no signal says.
-func busy(r *pb.Reading, batch float64) float64 {
-	if r == nil || r.Running == nil || !plausible(r.GetRunning()+r.GetWaiting()) {
-		return -1
-	}
-	return (r.GetRunning() + r.GetWaiting()) / batch
-}
-
-// readings gives the newest reading of each engine that is within its lease. The
-// age is counted from when the report came, so that clocks that differ between
-// machines do not matter.
-func readings(planes []planeReport, now time.Time) map[string]*pb.Reading {
-	newest := map[string]*pb.Reading{}
-	age := map[string]time.Duration{}
-	for _, p := range planes {
-		for _, r := range p.Readings {
-			old := now.Sub(p.received) + max(0, p.Time.AsTime().Sub(r.Time.AsTime()))
-			if known, ok := age[r.Engine]; old <= readingLease && (!ok || old < known) {
-				newest[r.Engine], age[r.Engine] = r, old
-			}
-		}
-	}
-	return newest
 }

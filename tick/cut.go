@@ -1,4 +1,4 @@
-package control
+package tick
 
 import (
 	"cmp"
@@ -13,11 +13,11 @@ import (
 // fallbacksPerRow is how many engines of no weight a row names for bad days.
 const fallbacksPerRow = 8
 
-// cut makes one snapshot per cluster of a plan. Every configured engine stands
+// Cut makes one snapshot per cluster of a plan. Every configured engine stands
 // in the engine table, dead ones too: somebody must notice when they are back.
 // replicas is the number of data planes of a cluster, between which the limits
 // of its work in flight are divided.
-func cut(c *config.Config, plan *fleet.Plan, replicas map[string]int) []*fleet.Snapshot {
+func Cut(c *config.Config, plan *fleet.Plan, replicas map[string]int) []*fleet.Snapshot {
 	table, index := engineTable(c, plan)
 	crowds := crowdsOf(c)
 	byCluster := map[string]*fleet.Snapshot{}
@@ -65,14 +65,14 @@ func cutRow(plan *fleet.Plan, r *fleet.Row, index map[string]int32) fleet.Snapsh
 	return row
 }
 
-// crowding is how many times the requests that an engine holds at its capacity
+// Crowding is how many times the requests that an engine holds at its capacity
 // may be there before data planes stop sending more: a plan is exceeded by that
 // much only when it is wrong.
-const crowding = 3
+const Crowding = 3
 
-// leastLimit is the least limit of a target, in requests: a data plane must always
+// LeastLimit is the least limit of a target, in requests: a data plane must always
 // be able to try.
-const leastLimit = 4
+const LeastLimit = 4
 
 // crowd is what an engine holds at its capacity.
 type crowd struct {
@@ -106,7 +106,7 @@ func setLimits(plan *fleet.Plan, r *fleet.Row, row *fleet.SnapshotRow, table []f
 		name := table[t.Engine].Name
 		c := crowds[name]
 		held := c.requests + c.capacity/work*t.Network
-		t.Limit = max(leastLimit, math.Ceil(crowding*held*part[name]/float64(replicas)))
+		t.Limit = max(LeastLimit, math.Ceil(Crowding*held*part[name]/float64(replicas)))
 	}
 }
 
@@ -150,10 +150,10 @@ func nearest(c *config.Config, region string) string {
 	return best
 }
 
-// same reports whether two cuts route alike: the same engines, weights and shed
+// Same reports whether two cuts route alike: the same engines, weights and shed
 // fractions. Predictions, limits and utilisation follow the load from tick to tick
 // and make no new version.
-func same(a, b []*fleet.Snapshot) bool {
+func Same(a, b []*fleet.Snapshot) bool {
 	return slices.EqualFunc(a, b, func(x, y *fleet.Snapshot) bool {
 		return x.Cluster == y.Cluster && slices.Equal(x.Engines, y.Engines) &&
 			slices.EqualFunc(x.Rows, y.Rows, func(r, s fleet.SnapshotRow) bool {

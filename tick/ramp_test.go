@@ -1,4 +1,4 @@
-package control
+package tick
 
 import (
 	"testing"
@@ -7,20 +7,19 @@ import (
 
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 	"github.com/wardrop-lb/wardrop/fleet"
-	"github.com/wardrop-lb/wardrop/policy/optimal"
 )
 
 // TestColdEnginesRamp: an engine that is new, back or restarted gets to its whole
 // capacity in steps; those that were there when the leader began do not.
 func TestColdEnginesRamp(t *testing.T) {
-	var r ramps
+	var r Ramps
 	ramp := func(incarnation uint64, names ...string) []float64 {
 		v := &fleet.View{}
 		readings := map[string]*pb.Reading{"a": {Incarnation: incarnation}}
 		for _, n := range names {
 			v.Engines = append(v.Engines, fleet.Engine{Name: n})
 		}
-		r.apply(v, readings)
+		r.Apply(v, readings)
 		var out []float64
 		for _, e := range v.Engines {
 			out = append(out, e.Ramp)
@@ -37,20 +36,4 @@ func TestColdEnginesRamp(t *testing.T) {
 		ramp(8, "a", "b", "new")
 	}
 	require.Equal(t, []float64{0, 0, 0}, ramp(8, "a", "b", "new"))
-}
-
-// TestARestartedEngineIsNotFlooded: the plan after a restart gives the engine no
-// more than its ramp.
-func TestARestartedEngineIsNotFlooded(t *testing.T) {
-	c := parse(t, file)
-	view := buildView(c, nil, now)
-	view.Engines[0].Ramp = 0.1 // near serves 100
-	view.Demands = []fleet.Demand{{Cluster: "a", Model: "demo", Rate: 50, Priority: fleet.Standard}}
-	plan, err := newPolicy(c.Policy, optimal.Options{}).Plan(view, nil)
-	require.NoError(t, err)
-	for _, e := range plan.Engines {
-		if e.Name == "near" {
-			require.LessOrEqual(t, e.Load, 10+1e-6)
-		}
-	}
 }

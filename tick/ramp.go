@@ -1,4 +1,4 @@
-package control
+package tick
 
 import (
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
@@ -10,9 +10,9 @@ import (
 // compiled, so that its first requests cost more than its profile says.
 const rampTicks = 10
 
-// ramps remembers how long engines have been there. The zero value takes the
+// Ramps remembers how long engines have been there. The zero value takes the
 // engines of its first view for warm: a new leader is no reason to move traffic.
-type ramps struct {
+type Ramps struct {
 	engines map[string]warmth
 }
 
@@ -21,9 +21,9 @@ type warmth struct {
 	ticks       int    // in the view, at most rampTicks
 }
 
-// apply limits the view's cold engines. Those that left the view are forgotten,
+// Apply limits the view's cold engines. Those that left the view are forgotten,
 // so that they are cold when they come back.
-func (r *ramps) apply(view *fleet.View, newest map[string]*pb.Reading) {
+func (r *Ramps) Apply(view *fleet.View, newest map[string]*pb.Reading) {
 	first := r.engines == nil
 	next := make(map[string]warmth, len(view.Engines))
 	for i := range view.Engines {
