@@ -125,18 +125,23 @@ func TestFitForgets(t *testing.T) {
 	}
 }
 
-// TestFitFollowsASlowEngine: what is learned from tokens does so too, within hours.
+// TestFitFollowsASlowEngine: what is learned from tokens does so too, within hours, and
+// whatever the prior is.
 func TestFitFollowsASlowEngine(t *testing.T) {
-	f := latency.NewFitter(fleet.Profile{T0: 3, UMax: 100, Batch: 64, Kappa: 0.9})
-	for _, slow := range []float64{1, 3} {
-		for second := range 3 * 3600 {
-			n := 5 + float64(second/60%20)
-			output := n / (slow * (0.01 + 0.0002*n))
-			f.Observe(latency.Observation{Seconds: 1, Rate: output / 100, InEngine: n, Running: n, Output: output})
+	for _, prior := range []fleet.Profile{
+		{T0: 3, UMax: 100, Batch: 64, Kappa: 0.9}, {T0: 0.01, UMax: 1, Batch: 64, Kappa: 0.9}, {T0: 100, UMax: 1e4, Batch: 64, Kappa: 0.9},
+	} {
+		f := latency.NewFitter(prior)
+		for _, slow := range []float64{1, 3} {
+			for second := range 3 * 3600 {
+				n := 5 + float64(second/60%20)
+				output := n / (slow * (0.01 + 0.0002*n))
+				f.Observe(latency.Observation{Seconds: 1, Rate: output / 100, InEngine: n, Running: n, Output: output})
+			}
+			p := f.Profile()
+			require.InEpsilon(t, slow*100*0.0102, p.T0, 0.1)
+			require.InEpsilon(t, 1/(slow*100*0.0002), p.UMax, 0.1)
 		}
-		p := f.Profile()
-		require.InEpsilon(t, slow*100*0.0102, p.T0, 0.1)
-		require.InEpsilon(t, 1/(slow*100*0.0002), p.UMax, 0.1)
 	}
 }
 

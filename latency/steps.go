@@ -104,9 +104,9 @@ func (s *steps) engine(t0, umax float64) (engine, bool) {
 	}
 	mean := func(i int) float64 { return s.sums[0][i] / s.sums[0][0] }
 	// Every column is divided by its mean. That of prompts may be all zero.
-	scale := [4]float64{1, 1 / mean(1), 0, 1}
+	scale, prompts := [4]float64{1, 1 / mean(1), 0, 1}, 0.0
 	if p := mean(2); p > 1/huge {
-		scale[2] = 1 / p
+		scale[2], prompts = 1/p, 1
 	}
 	var a [3][4]float64
 	for i := range a {
@@ -118,13 +118,14 @@ func (s *steps) engine(t0, umax float64) (engine, bool) {
 	// is in prompts: both hardly matter once loads differ.
 	part := min(1/(t0*umax), 1-leastBase)
 	ratio := mean(1) * part / (1 - part)
-	add(&a, [3]float64{-ratio, 1, 1}, priorRequests)
+	most := max(ratio, 1) // no coefficient above 1, or it would count for more
+	add(&a, [3]float64{-ratio / most, 1 / most, prompts / most}, priorRequests)
 	add(&a, [3]float64{0, 1, -1}, priorRequests)
 	x, ok := solve(a)
 	if !ok {
 		return engine{}, false
 	}
-	// Gauges show what a step left behind, so that they miss a request's first step.
+	// Gauges show what a step left behind, so that they miss one of a request's steps.
 	output := s.output / s.requests
 	lag := 1 + 1/output
 	base, token, prompt := max(x[0], leastBase*mean(3))*lag, x[1]*scale[1]*lag, x[2]*scale[2]*lag*s.prompt/s.requests
