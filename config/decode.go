@@ -58,16 +58,23 @@ func (d *decoder) fail(n *yaml.Node, format string, args ...any) {
 }
 
 func (d *decoder) decode(data []byte, into *Config) {
+	if root := d.root(data); root != nil {
+		d.value(root, reflect.ValueOf(into).Elem(), "")
+	}
+}
+
+// root reads YAML; nil, and a problem, when there is none.
+func (d *decoder) root(data []byte) *yaml.Node {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
 		d.syntax(err)
-		return
+		return nil
 	}
 	if len(doc.Content) == 0 {
 		d.fail(&doc, "the file is empty: it needs at least clusters and engines")
-		return
+		return nil
 	}
-	d.value(doc.Content[0], reflect.ValueOf(into).Elem(), "")
+	return doc.Content[0]
 }
 
 // syntax reports YAML's own error, whose text carries the line.

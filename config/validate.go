@@ -21,14 +21,18 @@ type checker struct {
 // fail reports a problem at the position of path, or of its nearest parent that
 // the file contains.
 func (k *checker) fail(path, format string, args ...any) {
+	k.problems = append(k.problems, place(k.c.file, k.c.positions, path, fmt.Sprintf(format, args...)))
+}
+
+func place(file string, positions map[string]position, path, message string) Problem {
 	at := position{1, 1}
 	for p := path; p != ""; p = parent(p) {
-		if pos, ok := k.c.positions[p]; ok {
+		if pos, ok := positions[p]; ok {
 			at = pos
 			break
 		}
 	}
-	k.problems = append(k.problems, Problem{k.c.file, at.line, at.column, path + ": " + fmt.Sprintf(format, args...)})
+	return Problem{file, at.line, at.column, path + ": " + message}
 }
 
 func parent(path string) string {
