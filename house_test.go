@@ -44,15 +44,15 @@ var floors = map[string][]string{
 	"fleetgen":              {"fleet", "latency"},
 	"examples":              {},
 	"proxy":                 {"api/wardropv1", "config", "fleet", "protect", "route", "signals", "weights"},
-	"tick":                  {"api/wardropv1", "config", "fleet", "latency"},
-	"control":               {"api/wardropv1", "config", "fleet", "policy", "policy/optimal", "policy/proportional", "policy/static", "signals", "store", "tick", "weights"},
+	"tick":                  {"api/wardropv1", "config", "fleet", "latency", "policy", "policy/optimal", "policy/proportional", "policy/static"},
+	"control":               {"api/wardropv1", "config", "fleet", "policy", "policy/optimal", "signals", "store", "tick", "weights"},
 	"sim":                   {"api/wardropv1", "config", "enginemodel", "fleet", "latency", "policy", "policy/optimal", "policy/proportional", "policy/static", "protect", "route", "tick"},
 	"sim/baseline":          {"enginemodel", "fleet", "route", "sim"},
 	"admin":                 {"control", "explain", "proxy"},
 	"integration":           {},
 	"cmd/wardrop": {"admin", "config", "control", "enginemodel", "examples", "explain", "fleet", "fleetgen", "loadgen",
 		"policy/optimal", "proxy",
-		"store", "testengine"},
+		"store", "testengine", "tick"},
 	"": {},
 }
 

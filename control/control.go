@@ -17,8 +17,6 @@ import (
 	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/policy"
 	"github.com/wardrop-lb/wardrop/policy/optimal"
-	"github.com/wardrop-lb/wardrop/policy/proportional"
-	"github.com/wardrop-lb/wardrop/policy/static"
 	"github.com/wardrop-lb/wardrop/signals"
 	"github.com/wardrop-lb/wardrop/store"
 	"github.com/wardrop-lb/wardrop/tick"
@@ -191,7 +189,7 @@ func (l *leader) tick(now time.Time) {
 	cfg := l.config.Load()
 	l.deadline = time.Now().Add(max(time.Duration(cfg.Policy.Tick)/2, leastSolve))
 	if l.policy == nil || l.policyOf != cfg.Policy {
-		l.policy, l.policyOf = newPolicy(cfg.Policy, optimal.Options{Warm: true, Run: parallel, Expired: l.expired}), cfg.Policy
+		l.policy, l.policyOf = tick.Policy(cfg.Policy, optimal.Options{Warm: true, Run: parallel, Expired: l.expired}), cfg.Policy
 	}
 	planes := l.reports.live(now)
 	view := tick.View(cfg, planes, now)
@@ -257,38 +255,13 @@ func parallel(n int, job func(i int)) {
 	wg.Wait()
 }
 
-// newPolicy makes the configured policy; o is how the optimizer runs.
-func newPolicy(c config.Policy, o optimal.Options) policy.Policy {
-	switch c.Name {
-	case static.Name:
-		return static.New()
-	case proportional.Name:
-		return proportional.New(proportional.Options{Gain: c.Gain, Smoothing: c.Smoothing, Delay: c.Delay})
-	}
-	if o.Problem == nil {
-		problem := Problem(c)
-		o.Problem = &problem
-	}
-	return optimal.New(o)
-}
-
-// Problem is what a configuration's optimal policy minimises.
-func Problem(c config.Policy) policy.Problem {
-	p := policy.DefaultProblem()
-	p.Lambda = c.Churn.Seconds()
-	p.Refuse[fleet.Critical] = c.Shed.Critical.Seconds()
-	p.Refuse[fleet.Standard] = c.Shed.Standard.Seconds()
-	p.Refuse[fleet.Batch] = c.Shed.Batch.Seconds()
-	return p
-}
-
 // Solve makes one plan of a configuration's expected demand, offline, by its
 // policy; o is how the optimizer runs, its problem the configuration's if nil.
 func Solve(c *config.Config, o optimal.Options) (*fleet.Plan, error) {
 	if o.Trace == nil { // else one after the other, so that the iterations can be read
 		o.Run = parallel
 	}
-	plan, err := newPolicy(c.Policy, o).Plan(c.View(), nil)
+	plan, err := tick.Policy(c.Policy, o).Plan(c.View(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("solve: %w", err)
 	}

@@ -403,7 +403,7 @@ func TestARestartedEngineIsNotFlooded(t *testing.T) {
 	view := tick.View(c, nil, now)
 	view.Engines[0].Ramp = 0.1 // near serves 100
 	view.Demands = []fleet.Demand{{Cluster: "a", Model: "demo", Rate: 50, Priority: fleet.Standard}}
-	plan, err := newPolicy(c.Policy, optimal.Options{}).Plan(view, nil)
+	plan, err := tick.Policy(c.Policy, optimal.Options{}).Plan(view, nil)
 	require.NoError(t, err)
 	for _, e := range plan.Engines {
 		if e.Name == "near" {

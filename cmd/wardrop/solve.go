@@ -12,6 +12,7 @@ import (
 	"github.com/wardrop-lb/wardrop/explain"
 	"github.com/wardrop-lb/wardrop/fleetgen"
 	"github.com/wardrop-lb/wardrop/policy/optimal"
+	"github.com/wardrop-lb/wardrop/tick"
 )
 
 type solveCmd struct {
@@ -56,7 +57,7 @@ func (c *solveCmd) Run(env *environment) error {
 	}
 	var o optimal.Options
 	if c.Exact {
-		problem := control.Problem(cfg.Policy)
+		problem := tick.Problem(cfg.Policy)
 		problem.Floor, problem.Keep = 0, 0
 		o.Problem = &problem
 	}

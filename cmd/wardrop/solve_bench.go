@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/wardrop-lb/wardrop/config"
-	"github.com/wardrop-lb/wardrop/control"
 	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/policy/optimal"
+	"github.com/wardrop-lb/wardrop/tick"
 )
 
 // solveBench is what `solve --bench` prints.
@@ -28,7 +28,7 @@ type solveBench struct {
 // once beside each.
 func benchSolve(env *environment, cfg *config.Config, n int) error {
 	view := cfg.View()
-	problem := control.Problem(cfg.Policy)
+	problem := tick.Problem(cfg.Policy)
 	var solve, tick, pass, passes, gaps []float64
 	began, solved := time.Now(), 0.0
 	policy := optimal.New(optimal.Options{Problem: &problem, Stage: func(s optimal.Stage) {
