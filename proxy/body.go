@@ -44,23 +44,25 @@ var (
 
 var errTooLarge = errors.New("the body is too large")
 
-// readBody reads at most limit bytes; the caller holds one reference. A body of
-// which too little comes in a window is errSlow; a window of 0 waits as long as
-// the client does.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64, window time.Duration) (*bodyBuffer, error) {
+// read reads a request's body of at most limit bytes; the caller holds one
+// reference. The error is errTooLarge, errSlow, or why the body could not be read.
+func (l *uploads) read(u *upload, r *http.Request, limit int64, now time.Time) (*bodyBuffer, error) {
 	if r.ContentLength == 0 {
 		return newBody(nil), nil
 	}
-	u := newUpload(w, r, window)
+	u.body, u.chunked = r.Body, r.ContentLength < 0
+	l.begin(u, now)
 	b, err := u.all(r, limit)
-	if slow := u.done(); err == nil && slow != nil {
-		b.release()
+	if slow := l.done(u); slow != nil && !errors.Is(err, errTooLarge) {
+		if err == nil {
+			b.release()
+		}
 		return nil, slow
 	}
 	return b, err
 }
 
-// all reads the body that it watches.
+// all reads the body.
 func (u *upload) all(r *http.Request, limit int64) (*bodyBuffer, error) {
 	switch n := r.ContentLength; {
 	case n > limit:

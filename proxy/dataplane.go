@@ -51,6 +51,7 @@ type DataPlane struct {
 	aliasList []config.Alias
 	aliases   map[string]*alias
 	waiting   waitingRoom
+	uploads   uploads
 	decisions *ring
 	stored    *stored
 	// background holds the losers of hedges until they have ended.
@@ -81,6 +82,7 @@ func New(o Options) (*DataPlane, error) {
 		aliasList: o.Aliases, aliases: newAliases(o.Aliases), stored: newStored(), prober: newProber(dial),
 	}
 	p.decisions = &ring{instance: p.instance}
+	p.uploads.window = time.Duration(o.Proxy.UploadTimeout)
 	p.waiting.limit = int64(o.Proxy.QueueBytes)
 	p.metrics = newMetrics(p, o.Registry)
 	p.memory = newMemory(o.Proxy.RetryBudget, newTransports(o.Proxy, dial, secure), p.metrics)

@@ -35,6 +35,7 @@ type request struct {
 	r        *http.Request
 	ctx      context.Context // the client's, with the request's deadline
 	endpoint endpoint
+	upload   upload
 	body     *bodyBuffer
 	table    *table
 	row      *rowState
@@ -53,12 +54,10 @@ func (p *DataPlane) serve(w http.ResponseWriter, r *http.Request, e endpoint) {
 	q := p.newRequest(w, r)
 	defer p.done(q)
 	q.endpoint = e
-	body, err := p.readBody(w, r)
-	if err != nil {
+	if err := p.readBody(q); err != nil {
 		p.refuse(w, q, p.bodyError(r, err))
 		return
 	}
-	q.body = body
 	refusal, cancel := p.admit(q)
 	defer cancel()
 	if refusal != nil {
@@ -104,12 +103,13 @@ func (p *DataPlane) remember(q *request) {
 }
 
 // readBody reads a request's body within the bounds of the configuration.
-func (p *DataPlane) readBody(w http.ResponseWriter, r *http.Request) (*bodyBuffer, error) {
-	b, err := readBody(w, r, int64(p.config.MaxBody), time.Duration(p.config.UploadTimeout))
+func (p *DataPlane) readBody(q *request) (err error) {
+	q.upload.w = q.w
+	q.body, err = p.uploads.read(&q.upload, q.r, int64(p.config.MaxBody), q.arrived)
 	if errors.Is(err, errSlow) {
-		w.Header().Set("Connection", "close") // what is still to come would be taken for a request
+		q.w.Header().Set("Connection", "close") // what is still to come would be taken for a request
 	}
-	return b, err
+	return err
 }
 
 // bodyError says why a body could not be read. A client that went away gets no

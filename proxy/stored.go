@@ -82,12 +82,10 @@ type candidate struct {
 func (p *DataPlane) serveStored(w http.ResponseWriter, r *http.Request) {
 	q := p.newRequest(w, r)
 	defer p.done(q)
-	body, err := p.readBody(w, r)
-	if err != nil {
+	if err := p.readBody(q); err != nil {
 		p.refuse(w, q, p.bodyError(r, err))
 		return
 	}
-	q.body = body
 	if q.table = p.table.Load(); q.table == nil {
 		p.refuse(w, q, noSnapshot())
 		return

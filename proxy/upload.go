@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,81 +14,103 @@ import (
 // otherwise pay for hours of holding it.
 const uploadLeast = 16 << 10
 
+// looksPerWindow is how often in each upload_timeout bodies are looked at.
+const looksPerWindow = 8
+
 // errSlow is why a body's reading ends that did not go on.
 var errSlow = errors.New("the body came too slowly")
 
-// upload reads a request's body and ends the reading when the body does not go
-// on. It looks only now and then, so that a body which is there costs one timer.
+// uploads watches the bodies that are being read and ends the reading of those that
+// do not go on. One timer serves all, and runs only while there are any. Safe for
+// concurrent use.
+type uploads struct {
+	window time.Duration // 0 watches nothing
+
+	mu      sync.Mutex
+	list    []*upload // each knows its place here
+	looking bool
+}
+
+// upload is a request's body on its way in.
 type upload struct {
+	w       http.ResponseWriter
 	body    io.Reader
 	chunked bool
-	window  time.Duration
-	end     func(time.Time) error // sets the deadline of the connection's reads
+	got     atomic.Int64 // bytes since
 
-	mu    sync.Mutex
-	timer *time.Timer
-	got   int  // bytes since the last look
-	over  bool // the reading is done
-	slow  bool
+	since time.Time // when its window began
+	place int
+	slow  bool // its reading was ended
 }
 
-// newUpload begins to watch a body; a window of 0 watches nothing. done must be
-// called when the reading is over.
-func newUpload(w http.ResponseWriter, r *http.Request, window time.Duration) *upload {
-	u := &upload{body: r.Body, chunked: r.ContentLength < 0, window: window}
-	if window > 0 {
-		u.end = http.NewResponseController(w).SetReadDeadline
-		u.mu.Lock()
-		u.timer = time.AfterFunc(window, u.look)
-		u.mu.Unlock()
+// begin watches a body whose reading begins at time now; done must be called when it
+// is over.
+func (l *uploads) begin(u *upload, now time.Time) {
+	if l.window == 0 {
+		return
 	}
-	return u
+	u.since = now
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u.place = len(l.list)
+	l.list = append(l.list, u)
+	if !l.looking {
+		l.looking = true
+		time.AfterFunc(l.window/looksPerWindow, l.look)
+	}
 }
 
-// look ends the reading if too little has come since the last look. The deadline
-// stays in force: the connection is closed behind the refusal.
-func (u *upload) look() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
+// done ends the watch. From a connection whose deadline has passed nothing more
+// can be read, even if the last bytes just made it: it tells so by errSlow.
+func (l *uploads) done(u *upload) error {
+	if l.window == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := len(l.list) - 1
+	last := l.list[n]
+	l.list[u.place], last.place = last, u.place
+	l.list[n] = nil
+	l.list = l.list[:n]
+	if u.slow {
+		return errSlow
+	}
+	return nil
+}
+
+func (l *uploads) look() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	for _, u := range l.list {
+		u.look(now, l.window)
+	}
+	if l.looking = len(l.list) > 0; l.looking {
+		time.AfterFunc(l.window/looksPerWindow, l.look)
+	}
+}
+
+// look ends the reading if too little has come in a window. The deadline stays in
+// force: the connection is closed behind the refusal.
+func (u *upload) look(now time.Time, window time.Duration) {
 	switch {
-	case u.over:
-	case u.got >= uploadLeast:
-		u.got = 0
-		u.timer.Reset(u.window)
+	case u.slow || now.Sub(u.since) < window:
+	case u.got.Load() >= uploadLeast:
+		u.got.Store(0)
+		u.since = now
 	default:
 		u.slow = true
-		_ = u.end(time.Unix(1, 0))
+		_ = http.NewResponseController(u.w).SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
 // Read implements io.Reader.
 func (u *upload) Read(b []byte) (int, error) {
-	if u.window == 0 {
-		return u.body.Read(b)
-	}
 	if u.chunked { // net/http comes back with a chunk only when b is full
 		b = b[:min(len(b), uploadLeast/4)]
 	}
 	n, err := u.body.Read(b)
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.got += n; u.slow && err != nil && !errors.Is(err, io.EOF) {
-		err = errSlow
-	}
+	u.got.Add(int64(n))
 	return n, err
-}
-
-// done ends the watch. From a connection whose deadline has passed nothing more
-// can be read, even if the last bytes just made it: it tells so by errSlow.
-func (u *upload) done() error {
-	if u.window == 0 {
-		return nil
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.timer.Stop()
-	if u.over = true; u.slow {
-		return errSlow
-	}
-	return nil
 }

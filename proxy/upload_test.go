@@ -72,6 +72,13 @@ func length(body string) string { return fmt.Sprint("Content-Length: ", len(body
 
 var tenSeconds = config.Proxy{UploadTimeout: config.Duration(10 * time.Second)}
 
+// requireAbout: bodies are looked at now and then.
+func requireAbout(t *testing.T, want, got time.Duration) {
+	t.Helper()
+	require.GreaterOrEqual(t, got, want)
+	require.LessOrEqual(t, got, want+want/4)
+}
+
 // TestTricklingBodyIsRefused: a byte now and then is no progress. The client is
 // told, its connection closed, and nothing of it is held.
 func TestTricklingBodyIsRefused(t *testing.T) {
@@ -91,7 +98,7 @@ func TestTricklingBodyIsRefused(t *testing.T) {
 				u := newUploader(t, tenSeconds, answers("no"))
 				resp, took := u.send(c.head, c.body, c.piece, time.Second)
 				(&harness{t: t}).wantError(resp, http.StatusRequestTimeout, "slow_body")
-				require.Equal(t, 10*time.Second, took)
+				requireAbout(t, 10*time.Second, took)
 				require.True(t, resp.Close)
 				_, err := u.conn.Read(make([]byte, 1))
 				require.ErrorIs(t, err, io.EOF)
@@ -110,7 +117,7 @@ func TestQuickBeginningBuysNoRest(t *testing.T) {
 		u := newUploader(t, tenSeconds, answers("no"))
 		resp, took := u.send(length(body), body[:800_000], 800_000, time.Hour)
 		require.Equal(t, http.StatusRequestTimeout, resp.StatusCode)
-		require.Equal(t, 20*time.Second, took)
+		requireAbout(t, 20*time.Second, took)
 	})
 }
 
@@ -168,7 +175,7 @@ func TestTooLargeAndSlow(t *testing.T) {
 		u := newUploader(t, tenSeconds, answers("no"))
 		resp, took := u.send("Content-Length: 4000000", strings.Repeat("x", 100), 1, time.Second)
 		(&harness{t: t}).wantError(resp, http.StatusRequestEntityTooLarge, "body_too_large")
-		require.Equal(t, 10*time.Second, took)
+		requireAbout(t, 10*time.Second, took)
 		_, err := u.conn.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF)
 	})
@@ -180,7 +187,7 @@ func TestPromisesHoldNoMemory(t *testing.T) {
 	r, err := http.NewRequest(http.MethodPost, "/", io.LimitReader(strings.NewReader("x"), 1))
 	require.NoError(t, err)
 	r.ContentLength = 1 << 30
-	b, err := readBody(nil, r, 1<<31, 0)
+	b, err := new(uploads).read(new(upload), r, 1<<31, time.Now())
 	require.NoError(t, err)
 	require.LessOrEqual(t, cap(b.data), 2*promisedMax)
 	b.release()
