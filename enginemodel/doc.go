@@ -1,6 +1,7 @@
 // Package enginemodel models one inference engine step by step: continuous
 // batching with chunked prefill, a bounded number of requests in the batch, a
-// paged KV cache that preempts by recomputing, a first-in-first-out queue.
+// paged KV cache that keeps prompts' beginnings for others and preempts by
+// recomputing, a first-in-first-out queue.
 //
 // It is what an engine does with its time, without the mathematics: who is in
 // the batch, how long each step takes, which request gets a token. The

@@ -15,6 +15,7 @@ var (
 	ErrTooLong   = errors.New("the request does not fit in the engine's KV cache")
 	ErrDuplicate = errors.New("a request with this id is in the engine")
 	ErrEmpty     = errors.New("a request needs at least one prompt token and one output token")
+	ErrPrefix    = errors.New("a prefix's blocks end one after the other, within the prompt")
 )
 
 // Request is what an engine needs to know of a request. IDs are the driver's;
@@ -23,13 +24,20 @@ type Request struct {
 	ID     uint64
 	Prompt int // tokens, at least 1
 	Output int // tokens that will be generated, at least 1
+
+	// Prefix is what the prompt may have in common with others', from its beginning;
+	// it may cover only part. Ends ascend and are at most Prompt. The slice is shared:
+	// nobody modifies it while the request is in the engine.
+	Prefix []Block
 }
 
 // Event says that a request got a token.
 type Event struct {
-	ID    uint64
-	Token int  // which one, from 1
-	Last  bool // the request is finished and has left the engine
+	ID     uint64
+	At     time.Duration
+	Token  int  // which one, from 1
+	Cached int  // prompt tokens that were in the cache; set on the first token
+	Last   bool // the request is finished and has left the engine
 }
 
 // First says whether this is the request's first token.
@@ -39,7 +47,7 @@ func (e Event) First() bool { return e.Token == 1 }
 type Gauges struct {
 	Running int     // requests in the batch
 	Waiting int     // requests in the queue, those still in the frontend left out
-	KVUsage float64 // fraction of the blocks in use, 0..1
+	KVUsage float64 // fraction of the blocks that requests in the batch hold, 0..1
 
 	PromptTokens     uint64 // of requests whose prompt has been computed, each counted once
 	GenerationTokens uint64
@@ -47,6 +55,10 @@ type Gauges struct {
 	Finished         uint64
 	Cancelled        uint64
 	Steps            uint64
+
+	// Of requests that have a Prefix and have joined the batch, each counted once.
+	PrefixQueries uint64 // prompt tokens
+	PrefixHits    uint64 // those of them that were in the cache
 }
 
 // Engine is one engine. Drive it so:
@@ -64,7 +76,7 @@ type Engine struct {
 	arriving list // in the frontend, by arrival
 	waiting  list
 	running  []*sequence // in the order they joined the batch
-	free     int         // blocks
+	pool     pool
 	stepping bool
 	until    time.Duration
 	spare    list // sequences to use again
@@ -76,7 +88,7 @@ func New(p Params) (*Engine, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	return &Engine{params: p, slowdown: 1, free: p.Blocks, requests: map[uint64]*sequence{}}, nil
+	return &Engine{params: p, slowdown: 1, pool: newPool(p), requests: map[uint64]*sequence{}}, nil
 }
 
 // Params gives the engine's parameters.
@@ -91,14 +103,29 @@ func (e *Engine) SetSlowdown(factor float64) {
 	e.slowdown = factor
 }
 
-// Add puts a request into the engine at now. It fails with ErrTooLong,
-// ErrDuplicate or ErrEmpty and then changes nothing.
-func (e *Engine) Add(r Request, now time.Duration) error {
+// check reports why a request cannot be served.
+func (p *Params) check(r *Request) error {
 	if r.Prompt < 1 || r.Output < 1 {
 		return ErrEmpty
 	}
-	if r.Prompt > e.params.MaxTokens()-r.Output {
-		return fmt.Errorf("%w: %d tokens of at most %d", ErrTooLong, r.Prompt+r.Output, e.params.MaxTokens())
+	if r.Prompt > p.MaxTokens()-r.Output {
+		return fmt.Errorf("%w: %d tokens of at most %d", ErrTooLong, r.Prompt+r.Output, p.MaxTokens())
+	}
+	last := 0
+	for _, b := range r.Prefix {
+		if b.End <= last || b.End > r.Prompt {
+			return ErrPrefix
+		}
+		last = b.End
+	}
+	return nil
+}
+
+// Add puts a request into the engine at now. It fails with ErrTooLong,
+// ErrDuplicate, ErrEmpty or ErrPrefix and then changes nothing.
+func (e *Engine) Add(r Request, now time.Duration) error {
+	if err := e.params.check(&r); err != nil {
+		return err
 	}
 	if e.requests[r.ID] != nil {
 		return ErrDuplicate
@@ -107,7 +134,7 @@ func (e *Engine) Add(r Request, now time.Duration) error {
 	if s == nil {
 		s = &sequence{}
 	}
-	*s = sequence{Request: r, target: r.Prompt, ready: now + seconds(e.params.Frontend)}
+	s.reset(r, &e.params, now)
 	e.requests[r.ID] = s
 	if e.params.Frontend > 0 {
 		e.arriving.pushBack(s)
@@ -134,7 +161,11 @@ func (e *Engine) Cancel(id uint64) bool {
 			}
 		}
 	}
-	e.forget(s)
+	computed := s.context
+	if e.stepping {
+		computed += s.chunk // the step goes on
+	}
+	e.forget(s, computed)
 	e.gauges.Cancelled++
 	return true
 }
@@ -183,13 +214,13 @@ func (e *Engine) End(events []Event) []Event {
 		s.done++
 		s.target = s.context + 1
 		e.gauges.GenerationTokens++
-		events = append(events, Event{ID: s.ID, Token: s.done, Last: s.done == s.Output})
+		events = append(events, s.event(e.until))
 		if s.done < s.Output {
 			stay = append(stay, s)
 			continue
 		}
 		e.gauges.Finished++
-		e.forget(s)
+		e.forget(s, s.context)
 	}
 	clear(e.running[len(stay):])
 	e.running = stay
@@ -200,15 +231,16 @@ func (e *Engine) End(events []Event) []Event {
 func (e *Engine) Gauges() Gauges {
 	g := e.gauges
 	g.Running, g.Waiting = len(e.running), e.waiting.len
-	g.KVUsage = 1 - float64(e.free)/float64(e.params.Blocks)
+	g.KVUsage = e.pool.used()
 	return g
 }
 
-// forget drops a sequence that is in no list any more.
-func (e *Engine) forget(s *sequence) {
+// forget drops a sequence that is in no list any more, computed tokens of which are
+// in the KV cache.
+func (e *Engine) forget(s *sequence, computed int) {
 	delete(e.requests, s.ID)
-	e.free += s.blocks
-	s.blocks = 0
+	e.pool.release(s, computed)
+	s.Prefix = nil
 	e.spare.pushBack(s)
 }
 

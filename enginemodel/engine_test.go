@@ -51,16 +51,16 @@ func TestOneRequest(t *testing.T) {
 
 	now, events := step(t, e, 0)
 	require.Equal(t, 31*time.Millisecond, now, "base, one request and 20 tokens of prompt")
-	require.Equal(t, []enginemodel.Event{{ID: 7, Token: 1}}, events)
+	require.Equal(t, []enginemodel.Event{{ID: 7, At: 31 * time.Millisecond, Token: 1}}, events)
 	require.True(t, events[0].First())
 	require.InDelta(t, 2.0/32, e.Gauges().KVUsage, 1e-9)
 
 	now, events = step(t, e, now)
 	require.Equal(t, 42*time.Millisecond, now)
-	require.Equal(t, []enginemodel.Event{{ID: 7, Token: 2}}, events)
+	require.Equal(t, []enginemodel.Event{{ID: 7, At: 42 * time.Millisecond, Token: 2}}, events)
 
-	_, events = step(t, e, now)
-	require.Equal(t, []enginemodel.Event{{ID: 7, Token: 3, Last: true}}, events)
+	now, events = step(t, e, now)
+	require.Equal(t, []enginemodel.Event{{ID: 7, At: now, Token: 3, Last: true}}, events)
 	require.Equal(t, enginemodel.Gauges{PromptTokens: 20, GenerationTokens: 3, Finished: 1, Steps: 3}, e.Gauges())
 
 	until, working := e.Begin(now)
@@ -150,8 +150,8 @@ func TestCancel(t *testing.T) {
 	require.Zero(t, e.Gauges().KVUsage)
 	require.False(t, e.Cancel(1))
 
-	_, events := step(t, e, until)
-	require.Equal(t, []enginemodel.Event{{ID: 2, Token: 1}}, events)
+	until, events := step(t, e, until)
+	require.Equal(t, []enginemodel.Event{{ID: 2, At: until, Token: 1}}, events)
 	require.NoError(t, e.Add(enginemodel.Request{ID: 1, Prompt: 1, Output: 1}, until), "the id is free again")
 	require.Equal(t, uint64(2), e.Gauges().Cancelled)
 }

@@ -26,6 +26,8 @@ type Params struct {
 	MaxStepTokens int // tokens computed in one step, prefill and decode together
 	Blocks        int // blocks of the KV cache
 	BlockSize     int // tokens in one block
+
+	NoPrefixCache bool // every prompt is computed whole, whatever its Prefix
 }
 
 // MaxTokens is the longest request that fits, prompt and output together.

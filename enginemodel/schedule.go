@@ -9,11 +9,33 @@ type sequence struct {
 	context int // tokens in the KV cache
 	target  int // tokens that must be in the KV cache before the next token comes out
 	chunk   int // tokens computed in the step at hand
-	blocks  int // blocks held
+	blocks  int // blocks held, those of its prefix left out
+	shared  int // blocks of its prefix, which it may share with others
+	known   int // those of them that were there when it joined the batch
+	cached  int // prompt tokens that were in the cache when it first joined the batch
+	leaf    int32
+	joined  bool // the batch, at some time
 
 	ready      time.Duration // when it leaves the frontend
 	in         *list         // the list that holds it, nil in the batch
 	prev, next *sequence
+}
+
+// reset makes s the sequence of a request that arrives at now.
+func (s *sequence) reset(r Request, p *Params, now time.Duration) {
+	*s = sequence{Request: r, target: r.Prompt, ready: now + seconds(p.Frontend)}
+	if p.NoPrefixCache {
+		s.Prefix = nil
+	}
+}
+
+// event says that s has got its latest token.
+func (s *sequence) event(at time.Duration) Event {
+	e := Event{ID: s.ID, At: at, Token: s.done, Last: s.done == s.Output}
+	if s.done == 1 {
+		e.Cached = s.cached
+	}
+	return e
 }
 
 // schedule plans a step: who computes how many tokens. Those in the batch come
@@ -43,7 +65,7 @@ func (e *Engine) schedule() float64 {
 		if s == nil {
 			break
 		}
-		s.chunk = min(s.target, budget)
+		s.chunk = min(s.target-s.context, budget)
 		budget -= s.chunk
 	}
 	return e.cost()
@@ -51,27 +73,28 @@ func (e *Engine) schedule() float64 {
 
 // grow gets a sequence the blocks for its chunk; false when there are too few.
 func (e *Engine) grow(s *sequence) bool {
-	need := blocks(s.context+s.chunk, e.params.BlockSize) - s.blocks
+	need := blocks(s.context+s.chunk, e.params.BlockSize) - s.shared - s.blocks
 	if need <= 0 {
 		return true
 	}
-	if need > e.free {
+	if need > e.pool.free {
 		return false
 	}
-	e.free -= need
+	e.pool.take(need)
 	s.blocks += need
 	return true
 }
 
 // preempt pushes the newest of the batch back to the head of the queue. Its
-// blocks are lost: what it had computed is computed again.
+// blocks are lost: what it had computed is computed again, unless it is of a prefix
+// and still in the cache when it comes back.
 func (e *Engine) preempt() *sequence {
 	last := len(e.running) - 1
 	s := e.running[last]
 	e.running[last] = nil
 	e.running = e.running[:last]
-	e.free += s.blocks
-	s.blocks, s.context, s.chunk = 0, 0, 0
+	e.pool.release(s, s.context)
+	s.context, s.chunk = 0, 0
 	s.target = s.Prompt + s.done
 	e.waiting.pushFront(s)
 	e.gauges.Preemptions++
@@ -79,26 +102,40 @@ func (e *Engine) preempt() *sequence {
 }
 
 // admit moves the head of the queue into the batch if the blocks for its whole
-// prompt are free. A hundredth of the blocks is left to those already running,
-// lest the newcomer be pushed out by their next tokens.
+// prompt are free or in the cache.
 func (e *Engine) admit() *sequence {
 	s := e.waiting.front
 	if s == nil {
 		return nil
 	}
-	need := blocks(s.target, e.params.BlockSize)
-	reserve := e.params.Blocks / 100
-	if len(e.running) == 0 {
-		reserve = 0
-	}
-	if need > e.free-reserve {
+	if !e.pool.admit(s, reserve(&e.params, len(e.running))) {
 		return nil
 	}
 	e.waiting.remove(s)
-	e.free -= need
-	s.blocks = need
 	e.running = append(e.running, s)
+	e.gauges.joined(s)
 	return s
+}
+
+// reserve is how many blocks a newcomer must leave to those already running, lest it
+// be pushed out by their next tokens: a hundredth of all.
+func reserve(p *Params, running int) int {
+	if running == 0 {
+		return 0
+	}
+	return p.Blocks / 100
+}
+
+// joined counts what of a sequence's prompt was there when it first joins the batch.
+func (g *Gauges) joined(s *sequence) {
+	if s.joined {
+		return
+	}
+	s.joined, s.cached = true, s.context
+	if len(s.Prefix) > 0 {
+		g.PrefixQueries += uint64(s.Prompt)
+		g.PrefixHits += uint64(s.cached)
+	}
 }
 
 // cost is the seconds of the step that was planned.
