@@ -30,7 +30,7 @@ func Cut(c *config.Config, plan *fleet.Plan, replicas map[string]int) []*fleet.S
 	for i := range plan.Rows {
 		r := &plan.Rows[i]
 		if s := byCluster[r.Cluster]; s != nil && len(r.Arcs) > 0 {
-			row := cutRow(plan, r, index)
+			row := cutRow(plan, r, index, crowds)
 			setLimits(plan, r, &row, table, crowds, max(replicas[r.Cluster], 1))
 			s.Rows = append(s.Rows, row)
 		}
@@ -41,14 +41,14 @@ func Cut(c *config.Config, plan *fleet.Plan, replicas map[string]int) []*fleet.S
 	return out
 }
 
-func cutRow(plan *fleet.Plan, r *fleet.Row, index map[string]int32) fleet.SnapshotRow {
+func cutRow(plan *fleet.Plan, r *fleet.Row, index map[string]int32, crowds map[string]crowd) fleet.SnapshotRow {
 	row := fleet.SnapshotRow{Model: r.Model, Shed: r.Shed}
 	load, capacity := 0.0, 0.0
 	var spare []fleet.Target
 	work := fleet.Model{Work: r.Work}.Load()
 	for _, a := range r.Arcs {
 		e := &plan.Engines[a.Engine]
-		t := fleet.Target{Engine: index[e.Name], Weight: a.Weight, Network: a.Network, Predicted: a.Network + work*e.Seconds}
+		t := fleet.Target{Engine: index[e.Name], Weight: a.Weight, Network: a.Network, Predicted: a.Network + work*min(e.Seconds, crowds[e.Name].seconds)}
 		if a.Weight == 0 {
 			spare = append(spare, t)
 			continue
@@ -78,13 +78,14 @@ const LeastLimit = 4
 type crowd struct {
 	requests float64 // in the engine
 	capacity float64 // requests/s
+	seconds  float64 // that a request of work 1 then takes: beyond, no prediction is worth anything
 }
 
 func crowdsOf(c *config.Config) map[string]crowd {
 	out := make(map[string]crowd, len(c.Engines))
 	for _, e := range c.Engines {
 		m := latency.New(e.Fleet().Profile)
-		out[e.Name] = crowd{m.Phi(m.Capacity()), m.Capacity()}
+		out[e.Name] = crowd{m.Phi(m.Capacity()), m.Capacity(), m.Latency(m.Capacity())}
 	}
 	return out
 }
