@@ -279,9 +279,9 @@ func FuzzHeaders(f *testing.F) {
 				in.Add(name, strings.TrimSpace(value))
 			}
 		}
-		hop := map[string]bool{}
-		for _, name := range hopByHop {
-			hop[name] = true
+		hop := map[string]bool{
+			"Connection": true, "Proxy-Connection": true, "Keep-Alive": true, "Proxy-Authenticate": true, "Proxy-Authorization": true,
+			"Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
 		}
 		for _, line := range in["Connection"] {
 			for name := range strings.SplitSeq(line, ",") {

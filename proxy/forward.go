@@ -264,7 +264,7 @@ func (p *DataPlane) finish(q *request, a *attempt) {
 	t, target := &q.row.targets[a.target], &q.row.Targets()[a.target]
 	target.Flight.Recovered(a.sent.UnixNano())
 	t.seen.firstByte.observe(a.waited)
-	p.metrics.firstByte.WithLabelValues(t.seen.model).Observe(a.sent.Add(a.waited).Sub(q.arrived).Seconds())
+	t.seen.arrived.Observe(a.sent.Add(a.waited).Sub(q.arrived).Seconds())
 	// The prediction is for a usual request; a larger one may take as much longer.
 	size := max(1, float64(q.work)/max(q.row.model.usual.load(), 1))
 	t.engine.outlier.ObserveFirstByte(a.waited.Seconds(), size*target.Predicted, time.Now().UnixNano())

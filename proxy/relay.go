@@ -191,24 +191,27 @@ func forwarded(h http.Header, in *http.Request) {
 	}
 }
 
-// hopByHop are the headers of one connection (RFC 9110, section 7.6.1).
-var hopByHop = []string{
-	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
-	"Te", "Trailer", "Transfer-Encoding", "Upgrade",
+// hopByHop tells of the headers of one connection (RFC 9110, section 7.6.1).
+func hopByHop(name string) bool {
+	switch name {
+	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
+		"Te", "Trailer", "Transfer-Encoding", "Upgrade":
+		return true
+	}
+	return false
 }
 
 // copyHeader copies end-to-end headers, leaving out those of the connection and
 // those that it names.
 func copyHeader(dst, src http.Header) {
 	for name, values := range src {
-		dst[name] = values
+		if !hopByHop(name) {
+			dst[name] = values
+		}
 	}
 	for _, line := range src["Connection"] {
 		for name := range strings.SplitSeq(line, ",") {
 			dst.Del(textproto.TrimString(name))
 		}
-	}
-	for _, name := range hopByHop {
-		delete(dst, name)
 	}
 }

@@ -167,7 +167,11 @@ func (p *DataPlane) admit(q *request) (_ *refusal, cancel context.CancelFunc) {
 		q.ctx, cancel = context.WithTimeout(q.ctx, timeout-time.Since(q.arrived))
 	}
 	q.row.model.budget.Admit(q.row.Utilisation)
-	q.pick = q.row.Pick(q.key(), q.work, q.arrived.UnixNano())
+	if h := q.key(); q.record.key == route.KeyNone {
+		q.pick = q.row.PickAny(h, q.work, q.arrived.UnixNano())
+	} else {
+		q.pick = q.row.Pick(h, q.work, q.arrived.UnixNano())
+	}
 	p.prefer(q)
 	return p.room(q), cancel
 }

@@ -54,8 +54,9 @@ type seenState struct {
 	failures      counter
 	firstByte     mean
 	success       prometheus.Counter
-	rate, wait    atomicFloat // as last reported
-	doubt         doubt       // the sweep's alone
+	arrived       prometheus.Observer // time from a request's arrival to its first byte
+	rate, wait    atomicFloat         // as last reported
+	doubt         doubt               // the sweep's alone
 }
 
 // engineState outlives snapshots: the evidence against one engine.
@@ -146,6 +147,7 @@ func (m *memory) see(model string, t route.Target) *seenState {
 		s = &seenState{
 			model: model, engine: t.Engine.Name,
 			success: m.metrics.attempts.WithLabelValues(t.Engine.Name, model, outcomeNames[protect.Success]),
+			arrived: m.metrics.firstByte.WithLabelValues(model),
 		}
 		m.seen[key] = s
 	}
