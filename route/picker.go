@@ -209,6 +209,21 @@ func (r *Row) Pick(h uint64, work, now int64) Pick {
 	return p
 }
 
+// PickAny chooses for a request without a key, h being random: of the first engines of
+// two sequences the one that holds less of what its share allows, which evens out
+// what chance and slow engines do (Mitzenmacher 2001).
+func (r *Row) PickAny(h uint64, work, now int64) Pick {
+	other := mix(h + phi)
+	a, b := r.table.slots[h&r.table.mask], r.table.slots[other&r.table.mask]
+	if a != b && r.targets[b].relative() < r.targets[a].relative() {
+		h = other
+	}
+	return r.Pick(h, work, now)
+}
+
+// relative is an engine's work in flight by its share.
+func (t *Target) relative() float64 { return float64(t.Flight.work.Load()) / t.Share }
+
 // probe gives the next engine of a pick's sequence that is not in seen.
 func (r *Row) probe(p *Pick, seen []int32) (int32, bool) {
 	for range maxProbes {

@@ -47,6 +47,14 @@ func (p *Prefix) Add(part []byte) {
 	}
 }
 
+// AddHash takes in a block by a hash that covers all of the prompt up to its end.
+func (p *Prefix) AddHash(h uint64) {
+	if len(p.hashes) < maxBlocks {
+		p.last = h
+		p.hashes = append(p.hashes, h)
+	}
+}
+
 // Reset empties the prefix and keeps its memory.
 func (p *Prefix) Reset() { p.hashes, p.last = p.hashes[:0], 0 }
 

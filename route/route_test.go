@@ -331,3 +331,41 @@ func BenchmarkBuild(b *testing.B) {
 		})
 	}
 }
+
+// TestAnyEvensOutAndKeepsShares: requests without a key lie more evenly than by chance,
+// and each engine still gets its weight.
+func TestAnyEvensOutAndKeepsShares(t *testing.T) {
+	weights := []float64{0.1, 0.1, 0.2, 0.3, 0.3}
+	run := func(pick func(r *Row, h uint64) Pick) (worst float64, shares []float64) {
+		r := newTestRow(10, weights...)
+		rng := rand.New(rand.NewPCG(7, 8))
+		shares = make([]float64, len(weights))
+		var held []Charge
+		const requests = 20_000
+		for i := range requests {
+			p := pick(r, rng.Uint64())
+			c, ok := r.Take(&p, 10, 0)
+			require.True(t, ok)
+			shares[p.At(0)] += 1.0 / requests
+			held = append(held, c)
+			if len(held) > 200 { // one of those in flight ends, whichever
+				k := rng.IntN(len(held))
+				held[k].Release()
+				held[k] = held[len(held)-1]
+				held = held[:len(held)-1]
+			}
+			if i > 1000 {
+				for k := range r.targets {
+					worst += r.targets[k].relative() / float64(10*200) / float64(len(weights)) * math.Abs(1-r.targets[k].relative()/(10*200))
+				}
+			}
+		}
+		return worst / requests, shares
+	}
+	byChance, _ := run(func(r *Row, h uint64) Pick { return r.Pick(h, 10, 0) })
+	even, shares := run(func(r *Row, h uint64) Pick { return r.PickAny(h, 10, 0) })
+	require.Less(t, even, 0.6*byChance, "the loads' mean distance from their shares")
+	for i, w := range weights {
+		require.InEpsilon(t, w, shares[i], 0.05)
+	}
+}
