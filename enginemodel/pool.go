@@ -34,12 +34,16 @@ func newPool(p Params) pool { return pool{size: p.BlockSize, total: p.Blocks, fr
 // take takes free blocks for a running request; there must be enough.
 func (p *pool) take(n int) {
 	p.free -= n
-	// Blocks of less than a block of the KV cache cost none: their number is bounded too.
-	for p.idle > p.free || p.unheld > p.total {
-		oldest := p.nodes[0].next
-		p.wake(oldest)
-		p.drop(oldest)
+	for p.idle > p.free {
+		p.evict()
 	}
+}
+
+// evict forgets the node that has been idle for longest.
+func (p *pool) evict() {
+	oldest := p.nodes[0].next
+	p.wake(oldest)
+	p.drop(oldest)
 }
 
 // admit gives a sequence the blocks up to its target, those of its prefix that are
@@ -105,6 +109,9 @@ func (p *pool) release(s *sequence, computed int) {
 		}
 		p.sleep(leaf)
 		leaf = n.parent
+	}
+	for p.unheld > p.total {
+		p.evict() // nodes of less than a whole block take none, yet they are not for ever
 	}
 	s.blocks, s.shared, s.known, s.leaf = 0, 0, 0, 0
 }

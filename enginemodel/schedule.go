@@ -16,6 +16,11 @@ type sequence struct {
 	leaf    int32
 	joined  bool // the batch, at some time
 
+	// Of Fast alone. While a sequence decodes, its context is base + the clock.
+	base  int
+	last  int // the clock after the step that gives its last token; 0 unless it decodes
+	place uint64
+
 	ready      time.Duration // when it leaves the frontend
 	in         *list         // the list that holds it, nil in the batch
 	prev, next *sequence
