@@ -20,7 +20,7 @@ func firsts(e *enginemodel.Engine, now time.Duration) (time.Duration, map[uint64
 	got := map[uint64]enginemodel.Event{}
 	for {
 		until, working := e.Begin(now)
-		if !working {
+		if !working && until == enginemodel.Never {
 			return now, got
 		}
 		now = until
