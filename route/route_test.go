@@ -70,8 +70,8 @@ func TestRaisingAWeightMovesSlotsOnlyToIt(t *testing.T) {
 			names[i] = fmt.Sprintf("engine-%d", i)
 		}
 		raised := rapid.IntRange(0, n-1).Draw(t, "raised")
-		race := newRace(names, minSlots)
-		before, after := make([]uint32, minSlots), make([]uint32, minSlots)
+		race := newRace(names, fine*leastEngines)
+		before, after := make([]uint32, fine*leastEngines), make([]uint32, fine*leastEngines)
 		normalised := func(w []float64) []float64 {
 			sum := 0.0
 			out := make([]float64, n)

@@ -9,8 +9,10 @@ import (
 )
 
 const (
-	slotsPerEngine = 256
-	minSlots       = 1 << 14
+	// fine is the slots for each engine, leastEngines how many engines there are slots
+	// for at least.
+	fine         = 256
+	leastEngines = 64
 
 	// Two calibration passes: a third makes shares and movement worse.
 	calibrationPasses   = 2
@@ -34,7 +36,7 @@ type slotTable struct {
 // newSlotTable builds the table for engines named names. Weights need not be
 // normalised; those under weightFloor of the sum get no slot. At least one
 // weight must be positive.
-func newSlotTable(names []string, weights []float64) slotTable {
+func newSlotTable(names []string, weights []float64, perEngine int) slotTable {
 	sum := 0.0
 	for _, w := range weights {
 		sum += w
@@ -45,7 +47,7 @@ func newSlotTable(names []string, weights []float64) slotTable {
 			want[i] = w / sum
 		}
 	}
-	size := max(minSlots, 1<<bits.Len(uint(slotsPerEngine*len(names)-1)))
+	size := 1 << bits.Len(uint(perEngine*max(len(names), leastEngines)-1))
 	t := slotTable{slots: make([]uint32, size), mask: uint64(size - 1)}
 	race := newRace(names, size)
 	adjusted := slices.Clone(want)
