@@ -2,7 +2,6 @@ package enginemodel_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,13 +29,6 @@ func TestHardware(t *testing.T) {
 	require.False(t, ok)
 }
 
-// uniform draws lengths within a quarter of their means, which steps of many requests
-// need lest those that join together leave together for ever.
-func uniform(prompt, output int) func(*rand.Rand) (int, int) {
-	around := func(rng *rand.Rand, n int) int { return n - n/4 + rng.IntN(2*(n/4)+1) }
-	return func(rng *rand.Rand) (int, int) { return max(1, around(rng, prompt)), max(1, around(rng, output)) }
-}
-
 func TestProfileIsWhatStepsGive(t *testing.T) {
 	for _, size := range [][2]int{{512, 256}, {100, 20}, {6000, 300}, {200, 800}} {
 		for _, name := range enginemodel.HardwareNames() {
@@ -53,7 +45,8 @@ func TestProfileIsWhatStepsGive(t *testing.T) {
 				require.InEpsilon(t, got[1].At.Seconds(), profile.FirstToken, 0.001)
 
 				sat := saturation(profile)
-				full := drive(engine(t, p), 1.2*sat, 12*profile.Batch/sat, 3, uniform(size[0], size[1]))
+				n := int(15 * profile.Batch)
+				full := newPlan(n, 1.2*sat, size[0], size[1], 0, 50, 1).run(t, fast(t, p))
 				t.Logf("saturation %.3f, want %.3f requests/s (%.1f %%); batch %.0f", sat, full.throughput, 100*(sat/full.throughput-1), profile.Batch)
 				require.InEpsilon(t, full.throughput, sat, 0.05)
 			})
@@ -75,6 +68,10 @@ func TestProfileCountsWhatIsCached(t *testing.T) {
 	require.InEpsilon(t, first, profile.FirstToken, 0.001)
 	require.InEpsilon(t, last, profile.T0, 0.001)
 	require.Greater(t, saturation(profile), 1.5*saturation(enginemodel.Profile(p, 2000, 100, 0)))
+
+	sat := saturation(enginemodel.Profile(p, 1024+300, 200, 1024))
+	full := newPlan(4000, 1.2*sat, 300, 200, 1024, 50, 1).run(t, fast(t, p))
+	require.InEpsilon(t, full.throughput, sat, 0.05)
 }
 
 func TestProfileOfExtremesIsValid(t *testing.T) {
