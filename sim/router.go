@@ -29,6 +29,12 @@ type Request struct {
 	Cached     int           // prompt tokens that the engine had in its cache; set with FirstToken
 
 	State any // the router's own, from Route until Done
+
+	source  int32
+	slot    int32  // while placed: in world.inside
+	placed  bool   // it is in an engine
+	attempt uint32 // which attempt news must be of
+	tries   uint8  // how often the client has come again
 }
 
 // Outcome is how an attempt ended.
@@ -36,9 +42,10 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	Answered  Outcome = iota // all of the output came
-	Failed                   // the engine broke off, or refused
-	Cancelled                // the client left, or its time was up
+	Answered    Outcome = iota // all of the output came
+	Failed                     // the engine broke off, or refused
+	Unreachable                // no connection could be made: nothing was sent
+	Cancelled                  // the client left, or its time was up
 )
 
 // Engine is what everybody knows of an engine.
@@ -68,6 +75,9 @@ type Reading struct {
 	Running int
 	Waiting int
 	KVUsage float64
+	Tokens  uint64 // computed and generated since it started
+
+	Incarnation uint64 // another one after a restart
 }
 
 // Env is what a router may know and use. Each router has one of its own, with a
@@ -87,6 +97,10 @@ type Env interface {
 	Up(cluster, engine int) bool
 	// Probe asks an engine for a reading, which arrives a round trip later, or never.
 	Probe(cluster, engine int, answer func(Reading))
+	// Drained says whether the operator wants nothing new sent to an engine.
+	Drained(engine int) bool
+	// Abort gives up an attempt that has no first token yet: Done follows, and Route.
+	Abort(r *Request)
 	// After calls back after a time.
 	After(d time.Duration, call func())
 }

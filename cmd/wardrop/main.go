@@ -36,6 +36,7 @@ type cli struct {
 	Proxy      proxyCmd      `cmd:"" help:"Run a data plane of one cluster."`
 	Testengine testengineCmd `cmd:"" help:"Run a simulated engine with an OpenAI API and vLLM's metrics."`
 	Solve      solveCmd      `cmd:"" help:"Make one plan offline, of a file's expected demand."`
+	Sim        simCmd        `cmd:"" help:"Simulate a scenario under several policies and compare them."`
 	Why        whyCmd        `cmd:"" help:"Ask a running control plane why."`
 	Check      checkCmd      `cmd:"" help:"Validate a configuration file; exit 2 if it is wrong."`
 }
@@ -83,10 +84,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	return exitCode(err, stderr)
 }
 
+// usageError is a wrong argument that only a file could tell.
+type usageError struct{ error }
+
 // exitCode reports an error and says how the process ends.
 func exitCode(err error, stderr io.Writer) int {
 	if err == nil {
 		return 0
+	}
+	var usage usageError
+	if errors.As(err, &usage) {
+		fmt.Fprintln(stderr, "wardrop:", usage)
+		return exitInvalid
 	}
 	var problems config.Problems
 	if errors.As(err, &problems) {

@@ -46,7 +46,7 @@ func (c *solveCmd) Run(env *environment) error {
 		if err != nil {
 			return fmt.Errorf("--generate: %w", err)
 		}
-		return writeView(env.stdout, spec.View())
+		return fleetgen.Write(env.stdout, spec.View())
 	}
 	cfg, err := config.Load(c.File)
 	if err != nil {

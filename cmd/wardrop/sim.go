@@ -1,0 +1,185 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/wardrop-lb/wardrop/sim"
+	"github.com/wardrop-lb/wardrop/sim/baseline"
+)
+
+type simCmd struct {
+	File     string        `arg:"" help:"Scenario: a fleet, its load, and what happens to it; scenarios/ has some." type:"existingfile"`
+	Policies []string      `help:"Policies to compare, in place of the scenario's; all takes every one." placeholder:"NAME,..."`
+	Seed     uint64        `help:"Seed of the first run." default:"1"`
+	Seeds    int           `help:"Run N seeds and give 95% confidence intervals." default:"1" placeholder:"N"`
+	For      time.Duration `help:"Run that much virtual time, in place of the scenario's." placeholder:"DURATION"`
+	Steps    bool          `help:"Run engines step by step: slower, and what the fast mode is measured by."`
+	JSON     bool          `help:"Print results as JSON."`
+	HTML     string        `name:"html" help:"Write a report with pictures to this file, which needs no other." placeholder:"FILE"`
+}
+
+// makers are all policies that there are.
+func makers() map[string]sim.Maker {
+	all := sim.Policies()
+	maps.Copy(all, baseline.Policies())
+	return all
+}
+
+// Validate checks the numbers.
+func (c *simCmd) Validate() error {
+	if c.Seeds < 1 || c.Seeds > 1000 {
+		return errors.New("--seeds: want 1 to 1000")
+	}
+	return nil
+}
+
+// Run simulates the scenario under every policy and seed.
+func (c *simCmd) Run(env *environment) error {
+	s, err := c.load()
+	if err != nil {
+		return err
+	}
+	all := makers()
+	for _, name := range s.Policies {
+		if all[name] == nil {
+			return usageError{fmt.Errorf("unknown policy %q: known are %s", name, strings.Join(slices.Sorted(maps.Keys(all)), ", "))}
+		}
+	}
+	start := time.Now()
+	summaries, err := c.runAll(env, s, all)
+	if err != nil {
+		return err
+	}
+	if c.HTML != "" {
+		if err := c.writeHTML(s, summaries); err != nil {
+			return err
+		}
+	}
+	if err := c.print(env, s, summaries, time.Since(start)); err != nil {
+		return err
+	}
+	return c.check(env, s, summaries)
+}
+
+func (c *simCmd) load() (*sim.Scenario, error) {
+	data, err := os.ReadFile(c.File)
+	if err != nil {
+		return nil, err
+	}
+	s, err := sim.LoadScenario(c.File, data)
+	if err != nil {
+		return nil, err
+	}
+	if c.For > 0 {
+		s.Shorten(c.For)
+	}
+	if len(c.Policies) == 1 && c.Policies[0] == "all" {
+		c.Policies = slices.Sorted(maps.Keys(makers()))
+	}
+	if len(c.Policies) > 0 {
+		s.Policies = c.Policies
+	}
+	return s, nil
+}
+
+// runAll runs as many at once as there are cores; each run has one.
+func (c *simCmd) runAll(env *environment, s *sim.Scenario, all map[string]sim.Maker) ([]*sim.Summary, error) {
+	p := newProgress(env.stderr, len(s.Policies)*c.Seeds)
+	defer p.done()
+	summaries := make([]*sim.Summary, len(s.Policies))
+	type job struct{ policy, seed int }
+	jobs := make(chan job)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	for i, name := range s.Policies {
+		summaries[i] = &sim.Summary{Policy: name, Runs: make([]*sim.Result, c.Seeds)}
+	}
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for j := range jobs {
+				name := s.Policies[j.policy]
+				tell := p.part()
+				r, err := sim.Run(env.ctx, s, name, all[name], sim.Options{Seed: c.Seed + uint64(j.seed), Steps: c.Steps, Progress: tell})
+				tell(1)
+				mu.Lock()
+				summaries[j.policy].Runs[j.seed] = r
+				failed = errors.Join(failed, err)
+				mu.Unlock()
+			}
+		})
+	}
+	for i := range s.Policies {
+		for k := range c.Seeds {
+			jobs <- job{i, k}
+		}
+	}
+	close(jobs)
+	wg.Wait()
+	return summaries, failed
+}
+
+func (c *simCmd) print(env *environment, s *sim.Scenario, all []*sim.Summary, took time.Duration) error {
+	if c.JSON {
+		e := json.NewEncoder(env.stdout)
+		e.SetIndent("", "  ")
+		return e.Encode(struct {
+			About    string         `json:"about"`
+			Policies []*sim.Summary `json:"policies"`
+		}{s.About, all})
+	}
+	fmt.Fprintf(env.stdout, "%s\n\n", s.About)
+	if err := sim.WriteTable(env.stdout, all); err != nil {
+		return err
+	}
+	requests := 0
+	for _, x := range all {
+		for _, r := range x.Runs {
+			requests += r.Arrived
+			if r.Partial {
+				fmt.Fprintf(env.stdout, "partial: %s was stopped\n", x.Policy)
+			}
+		}
+	}
+	if bound, err := sim.Bound(s); err == nil {
+		fmt.Fprintf(env.stdout, "\nno routing has a mean under %.3gs: the optimum at the true mean rates, by the engines' profiles\n", bound)
+	}
+	fmt.Fprintf(env.stdout, "%v of virtual time, %d requests measured, in %v\n", time.Duration(s.Duration), requests, took.Round(time.Millisecond))
+	return nil
+}
+
+// check looks at the scenario's expectations, by the first seed.
+func (c *simCmd) check(env *environment, s *sim.Scenario, all []*sim.Summary) error {
+	var first []*sim.Result
+	for _, x := range all {
+		if x.Runs[0].Partial {
+			return env.ctx.Err()
+		}
+		first = append(first, x.Runs[0])
+	}
+	failed, _ := s.Check(first)
+	for _, text := range failed {
+		fmt.Fprintln(env.stderr, "not as expected:", text)
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("%d of %d expectations of %s do not hold", len(failed), len(s.Expect), c.File)
+	}
+	return nil
+}
+
+func (c *simCmd) writeHTML(s *sim.Scenario, all []*sim.Summary) error {
+	f, err := os.Create(c.HTML)
+	if err != nil {
+		return err
+	}
+	return errors.Join(sim.WriteHTML(f, s, all), f.Close())
+}

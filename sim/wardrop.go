@@ -1,0 +1,476 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
+	"github.com/wardrop-lb/wardrop/config"
+	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/policy"
+	"github.com/wardrop-lb/wardrop/policy/optimal"
+	"github.com/wardrop-lb/wardrop/protect"
+	"github.com/wardrop-lb/wardrop/route"
+	"github.com/wardrop-lb/wardrop/tick"
+)
+
+// Policies are the policies of production, by the names that a configuration has for
+// them, each with the whole of the control and the data planes.
+func Policies() map[string]Maker {
+	makers := map[string]Maker{}
+	for _, name := range []string{"optimal", "proportional", "static"} {
+		makers[name] = func(e Env) Router { return newWardrop(e.(*env), name) }
+	}
+	return makers
+}
+
+const (
+	// weightPath is how long a snapshot takes to a data plane, signalPath how long a
+	// report takes from it.
+	weightPath = 100 * time.Millisecond
+	signalPath = 100 * time.Millisecond
+	sweepEvery = 500 * time.Millisecond
+	// demandWindow is how long a data plane's rates look back.
+	demandWindow = 10 * time.Second
+	// usualOutput is the output expected of a request that sets no limit, in tokens.
+	usualOutput = 256
+	// stallFactor is how many times the predicted time an engine may be silent beyond
+	// the configured stall_after.
+	stallFactor = 5
+	maxRetries  = 1
+)
+
+// wardrop is production under virtual time: the control plane's ticks and a data plane
+// in every cluster, of the rooms that production runs.
+type wardrop struct {
+	*env
+	config  *config.Config
+	policy  policy.Policy
+	ramps   tick.Ramps
+	last    *fleet.Plan
+	cuts    []*fleet.Snapshot
+	version uint64
+	planes  []*plane
+	spare   []*carried
+}
+
+// plane is one cluster's data plane.
+type plane struct {
+	w          *wardrop
+	cluster    int
+	name       string
+	router     *route.Router
+	flights    *route.Flights
+	models     []*planeModel // by model
+	engines    []planeEngine // by engine
+	index      map[string]int
+	prefix     route.Prefix
+	popularity []*route.Popularity // by model
+}
+
+type planeModel struct {
+	budget  *protect.RetryBudget
+	demand  [fleet.NumPriorities]float64 // requests so far
+	samples []demandSample               // oldest first
+	usual   float64                      // tokens of a usual request
+}
+
+type demandSample struct {
+	at    time.Duration
+	total [fleet.NumPriorities]float64
+}
+
+// planeEngine is what a data plane keeps of an engine.
+type planeEngine struct {
+	outlier protect.Outlier
+	waiting []*carried    // those without a first token
+	since   time.Duration // when the first of them began to wait
+	beat    time.Duration // the last sign of life
+	tokens  uint64        // as last read
+}
+
+// carried is what the router keeps of a request on its way.
+type carried struct {
+	request *Request
+	plane   *plane
+	row     *route.Row
+	pick    route.Pick
+	target  int
+	charge  route.Charge
+	work    int64
+	retries int
+	place   int // in waiting; -1 when it does not wait
+	stalled bool
+	failed  Outcome
+}
+
+func newWardrop(e *env, name string) *wardrop {
+	c := *e.w.scenario.Config
+	c.Engines = append([]config.Engine(nil), c.Engines...)
+	c.Policy.Name = name
+	w := &wardrop{env: e, config: &c}
+	w.policy = tick.Policy(c.Policy, optimal.Options{Warm: true})
+	index := map[string]int{}
+	for i := range e.w.fleet.Engines {
+		index[e.w.fleet.Engines[i].Name] = i
+	}
+	for i, cl := range e.w.fleet.Clusters {
+		p := &plane{w: w, cluster: i, name: cl.Name, flights: route.NewFlights(), index: index, engines: make([]planeEngine, len(e.w.fleet.Engines))}
+		for range e.w.fleet.Models {
+			p.models = append(p.models, &planeModel{budget: protect.NewRetryBudget(c.Proxy.RetryBudget)})
+			p.popularity = append(p.popularity, nil)
+		}
+		w.planes = append(w.planes, p)
+	}
+	w.tick(true)
+	e.After(sweepEvery, w.sweep)
+	return w
+}
+
+// wall is the time of day that rooms which want one get.
+func wall(now time.Duration) time.Time { return time.Unix(1_700_000_000, 0).Add(now) }
+
+// nanos is the same as a number.
+func nanos(now time.Duration) int64 { return wall(now).UnixNano() }
+
+// tick plans and publishes, unless the control plane is away.
+func (w *wardrop) tick(first bool) {
+	w.After(time.Duration(w.config.Policy.Tick), func() { w.tick(false) })
+	if !w.w.control {
+		return
+	}
+	for i := range w.config.Engines {
+		w.config.Engines[i].Drain = w.Drained(i)
+	}
+	now := wall(w.Now())
+	var reports []tick.Report
+	for _, p := range w.planes {
+		reports = append(reports, tick.Report{ReportRequest: p.report(), Received: now.Add(-signalPath)})
+	}
+	view := tick.View(w.config, reports, now)
+	w.ramps.Apply(view, tick.Readings(reports, now))
+	plan, err := w.policy.Plan(view, w.last)
+	if err != nil {
+		plan = policy.Rescale(view, w.last)
+	}
+	if w.last != nil {
+		w.w.measure.moved(movedPart(w.last, plan))
+	}
+	w.last = plan
+	cuts := tick.Cut(w.config, plan, nil)
+	if w.cuts == nil || !tick.Same(w.cuts, cuts) {
+		w.version++
+	}
+	w.cuts = cuts
+	for i, p := range w.planes {
+		s := cuts[i]
+		s.Epoch, s.Version, s.Time = 1, w.version, now
+		if first {
+			p.apply(s)
+		} else {
+			w.After(weightPath, func() { p.apply(s) })
+		}
+	}
+}
+
+// movedPart is the part of the traffic whose weights differ: half the sum of all
+// differences.
+func movedPart(last, plan *fleet.Plan) float64 {
+	moved, all := 0.0, 0.0
+	weights := map[string]float64{}
+	for i := range plan.Rows {
+		r := &plan.Rows[i]
+		all += r.Rate
+		old := last.Row(r.Cluster, r.Model)
+		if old == nil {
+			continue
+		}
+		clear(weights)
+		for _, a := range r.Arcs {
+			if a.Weight > 0 {
+				weights[plan.Engines[a.Engine].Name] += a.Weight
+			}
+		}
+		for _, a := range old.Arcs {
+			if a.Weight > 0 {
+				weights[last.Engines[a.Engine].Name] -= a.Weight
+			}
+		}
+		for _, d := range weights {
+			moved += 0.5 * r.Rate * math.Abs(d)
+		}
+	}
+	if all == 0 {
+		return 0
+	}
+	return moved / all
+}
+
+func (p *plane) apply(s *fleet.Snapshot) {
+	p.router = route.NewCoarse(s, p.flights, p.w.config.Proxy.Bound, p.router)
+	for i, name := range p.w.w.fleet.Models {
+		row := p.router.Row(name)
+		if row == nil {
+			continue
+		}
+		if n := len(row.Targets()); p.popularity[i] == nil || !p.popularity[i].Fits(n) {
+			p.popularity[i] = route.NewPopularity(n)
+		}
+	}
+}
+
+// report says what the data plane measured.
+func (p *plane) report() *pb.ReportRequest {
+	now := p.w.Now()
+	r := &pb.ReportRequest{Cluster: p.name, Instance: p.name, Time: timestamppb.New(wall(now)), Applied: &pb.Applied{}}
+	for i, m := range p.models {
+		rates, seconds := m.rates(now)
+		for k, rate := range rates {
+			if m.demand[k] > 0 {
+				r.Demands = append(r.Demands, &pb.Demand{
+					Model: p.w.w.fleet.Models[i], Priority: uint32(k), Rate: rate, Count: uint64(m.demand[k]), Window: seconds,
+				})
+			}
+		}
+	}
+	for i := range p.engines {
+		e := &p.engines[i]
+		if s := e.outlier.Penalty(nanos(now)); s > 0 {
+			r.Penalties = append(r.Penalties, &pb.Penalty{Engine: p.w.w.fleet.Engines[i].Name, Seconds: s})
+		}
+		if p.w.cuts != nil && p.collects(i) {
+			if x := p.reading(i); x != nil {
+				r.Readings = append(r.Readings, x)
+			}
+		}
+	}
+	return r
+}
+
+// collects says whether the engine is this cluster's to read.
+func (p *plane) collects(engine int) bool {
+	name := p.w.w.fleet.Engines[engine].Name
+	table := p.w.cuts[0].Engines
+	low, high := 0, len(table)
+	for low < high {
+		if mid := (low + high) / 2; table[mid].Name < name {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	return low < len(table) && table[low].Collector == p.name
+}
+
+func (p *plane) reading(engine int) *pb.Reading {
+	x := p.w.w.signals.newest(p.w.w, p.cluster, engine)
+	if x == nil {
+		return nil
+	}
+	out := &pb.Reading{Engine: p.w.w.fleet.Engines[engine].Name, Reachable: !x.down, Failures: x.failures, Time: timestamppb.New(wall(x.At))}
+	if !x.down {
+		running, waiting, kv := float64(x.Running), float64(x.Waiting), x.KVUsage
+		out.Running, out.Waiting, out.KvUsage, out.Incarnation = &running, &waiting, &kv, x.Incarnation
+	}
+	return out
+}
+
+// rates are requests/s over the window, and the seconds it covers.
+func (m *planeModel) rates(now time.Duration) (rates [fleet.NumPriorities]float64, seconds float64) {
+	m.samples = append(m.samples, demandSample{now, m.demand})
+	for len(m.samples) > 2 && now-m.samples[1].at >= demandWindow {
+		m.samples = m.samples[1:]
+	}
+	first := m.samples[0]
+	if seconds = (now - first.at).Seconds(); seconds > 0 {
+		for k := range rates {
+			rates[k] = (m.demand[k] - first.total[k]) / seconds
+		}
+	}
+	return rates, seconds
+}
+
+// Route picks for a request that arrives, and names the next engine for one whose
+// attempt has failed.
+func (w *wardrop) Route(r *Request) (int, bool) {
+	if c, ok := r.State.(*carried); ok && c != nil {
+		return w.retry(r, c)
+	}
+	p := w.planes[r.Cluster]
+	m := p.models[r.Model]
+	m.demand[r.Priority]++
+	row := p.router.Row(w.w.fleet.Models[r.Model])
+	if row == nil || protect.Shed(mix(r.ID), row.Shed[r.Priority]) {
+		return 0, false
+	}
+	c := w.carry()
+	c.request, c.plane, c.row, c.work = r, p, row, int64(r.Prompt+usualOutput)
+	if m.usual == 0 {
+		m.usual = float64(c.work)
+	}
+	m.usual += (min(float64(c.work), 4*m.usual) - m.usual) / 64
+	m.budget.Admit(row.Utilisation)
+	now := nanos(w.Now())
+	if h, keyed := p.key(r, row, now); keyed {
+		c.pick = row.Pick(h, c.work, now)
+	} else {
+		c.pick = row.PickAny(h, c.work, now)
+	}
+	charge, ok := row.Take(&c.pick, c.work, now)
+	if !ok {
+		w.spare = append(w.spare, c)
+		return 0, false
+	}
+	c.charge, c.target = charge, c.pick.At(0)
+	return w.send(r, c)
+}
+
+func (w *wardrop) carry() *carried {
+	if n := len(w.spare); n > 0 {
+		c := w.spare[n-1]
+		w.spare = w.spare[:n-1]
+		*c = carried{place: -1}
+		return c
+	}
+	return &carried{place: -1}
+}
+
+// send notes that a request is on its way.
+func (w *wardrop) send(r *Request, c *carried) (int, bool) {
+	i := c.plane.index[c.row.Targets()[c.target].Engine.Name]
+	e := &c.plane.engines[i]
+	if len(e.waiting) == 0 {
+		e.since = w.Now()
+	}
+	c.place = len(e.waiting)
+	e.waiting = append(e.waiting, c)
+	r.State = c
+	return i, true
+}
+
+// settle takes a request out of those that wait for an engine.
+func (c *carried) settle() {
+	if c.place < 0 {
+		return
+	}
+	e := &c.plane.engines[c.request.Engine]
+	n := len(e.waiting) - 1
+	e.waiting[c.place] = e.waiting[n]
+	e.waiting[c.place].place = c.place
+	e.waiting = e.waiting[:n]
+	c.place = -1
+}
+
+// retry names the next engine, if the budget lets it.
+func (w *wardrop) retry(r *Request, c *carried) (int, bool) {
+	target, charge, ok := c.row.TakeNext(&c.pick, c.work, nanos(w.Now()))
+	if ok && c.failed != Unreachable {
+		c.retries++
+		ok = c.retries <= maxRetries && c.plane.models[r.Model].budget.Spend(c.row.Utilisation)
+	}
+	if !ok {
+		charge.Release()
+		r.State = nil
+		w.spare = append(w.spare, c)
+		return 0, false
+	}
+	c.charge, c.target, c.stalled = charge, target, false
+	return w.send(r, c)
+}
+
+// key is the affinity key's hash, or a random one where there is no key.
+func (p *plane) key(r *Request, row *route.Row, now int64) (h uint64, keyed bool) {
+	model := row.Model
+	if r.Session != 0 {
+		return route.HashKey(route.KeySession, model, fmt.Appendf(nil, "%d", r.Session)), true
+	}
+	if len(r.Prefix) > 0 {
+		p.prefix.Reset()
+		for _, b := range r.Prefix {
+			p.prefix.AddHash(b.Hash)
+		}
+		h, _ := p.popularity[r.Model].Key(&p.prefix, len(row.Targets()), now)
+		return route.HashPrefix(model, h), true
+	}
+	return p.w.Random().Uint64(), false
+}
+
+// FirstToken records what the first token says about the engine.
+func (w *wardrop) FirstToken(r *Request) {
+	c := r.State.(*carried)
+	c.settle()
+	now := nanos(w.Now())
+	t := &c.row.Targets()[c.target]
+	t.Flight.Recovered(nanos(r.Sent))
+	e := &c.plane.engines[r.Engine]
+	e.beat = w.Now()
+	size := max(1, float64(c.work)/max(c.plane.models[r.Model].usual, 1))
+	e.outlier.ObserveFirstByte((w.Now() - r.Sent).Seconds(), size*t.Predicted, now)
+}
+
+// Done releases what the request held and judges the engine.
+func (w *wardrop) Done(r *Request, o Outcome) {
+	c := r.State.(*carried)
+	c.settle()
+	c.charge.Release()
+	c.failed = o
+	e := &c.plane.engines[r.Engine]
+	switch o {
+	case Answered:
+		e.outlier.Observe(protect.Success, nanos(w.Now()))
+		e.beat = w.Now()
+	case Failed:
+		if !c.stalled { // the sweep that found it has judged
+			w.passOver(c.plane, c.row, c.target, r.Engine, protect.Failure)
+		}
+	case Unreachable:
+		w.passOver(c.plane, c.row, c.target, r.Engine, protect.Unreachable)
+	}
+	if o == Answered || o == Cancelled || r.FirstToken > 0 {
+		r.State = nil
+		w.spare = append(w.spare, c)
+	}
+}
+
+func (w *wardrop) passOver(p *plane, row *route.Row, target, engine int, o protect.Outcome) {
+	now := nanos(w.Now())
+	if lease := p.engines[engine].outlier.Observe(o, now); lease > 0 {
+		row.PassOver(target, now, now+int64(lease))
+	}
+}
+
+// sweep finds engines that accept and never answer: nothing of what waits has come
+// for too long, and their own counters stand still.
+func (w *wardrop) sweep() {
+	w.After(sweepEvery, w.sweep)
+	for _, p := range w.planes {
+		for i := range p.engines {
+			p.sweepEngine(i)
+		}
+	}
+}
+
+func (p *plane) sweepEngine(i int) {
+	e := &p.engines[i]
+	if len(e.waiting) == 0 {
+		return
+	}
+	now := p.w.Now()
+	if x, ok := p.w.Reading(p.cluster, i); ok && x.Tokens != e.tokens {
+		e.tokens, e.beat = x.Tokens, now
+	}
+	c := e.waiting[0]
+	silence := now - max(e.since, e.beat)
+	limit := time.Duration(p.w.config.Proxy.StallAfter) + time.Duration(stallFactor*c.row.Targets()[c.target].Predicted*1e9)
+	if silence < limit {
+		return
+	}
+	p.w.passOver(p, c.row, c.target, i, protect.Stalled)
+	for _, c := range append([]*carried(nil), e.waiting...) {
+		c.stalled = true
+		p.w.Abort(c.request)
+	}
+}
