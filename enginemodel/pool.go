@@ -88,7 +88,8 @@ func (p *pool) admit(s *sequence, reserve int) bool {
 }
 
 // release gives back what a sequence holds. Of its prefix the tokens computed stay
-// in the cache.
+// in the cache. Only the last that was admitted may have more than that: nobody is
+// admitted beside a prompt that takes all of a step, so nobody builds on its rest.
 func (p *pool) release(s *sequence, computed int) {
 	p.free += s.blocks
 	leaf := s.leaf
