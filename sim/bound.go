@@ -36,7 +36,7 @@ func Bound(s *Scenario) (float64, error) {
 			v.Demands[i].Rate = src.rateAt(at) * src.load.Sessions.Turns
 		}
 		for i, e := range base.Engines {
-			if s.slowdownAt(i, at) < hung {
+			if s.slowdownAt(i, at) < gone {
 				e.Profile.T0 *= s.slowdownAt(i, at)
 				e.Profile.FirstToken *= s.slowdownAt(i, at)
 				e.Profile.UMax /= s.slowdownAt(i, at)
@@ -90,7 +90,10 @@ func (s *Scenario) factorAt(cluster string, at time.Duration) float64 {
 	return f
 }
 
-// slowdownAt is how many times as long an engine's steps take at a time; hung or more
+// gone is the slowdown of an engine that does nothing at all.
+const gone = 1e7
+
+// slowdownAt is how many times as long an engine's steps take at a time; gone
 // where nothing can be had of it.
 func (s *Scenario) slowdownAt(engine int, at time.Duration) float64 {
 	for i := range s.Events {
@@ -103,7 +106,7 @@ func (s *Scenario) slowdownAt(engine int, at time.Duration) float64 {
 				if e.Do == "slow" {
 					return e.Factor
 				}
-				return hung
+				return gone
 			}
 		}
 	}

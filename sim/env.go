@@ -29,10 +29,10 @@ func (e *env) Probe(cluster, engine int, answer func(Reading)) {
 	way := time.Duration(0.5e9 * w.fleet.Distance[cluster][engine])
 	w.After(way, func() {
 		x := &w.engines[engine]
-		if x.down || x.factor >= hung {
+		if x.down || x.hung {
 			return
 		}
-		g := x.model.Gauges(w.now)
+		g := x.model.Gauges(x.clock(w.now))
 		r := readingOf(x, w.now, &g)
 		w.After(way, func() { answer(r) })
 	})
@@ -94,8 +94,8 @@ func (s *signals) sample(w *world) {
 		if loss := w.scenario.Signals.Loss; loss > 0 {
 			r.lost = s.random.Float64() < loss
 		}
-		if !e.down && e.factor < hung {
-			g := e.model.Gauges(w.now)
+		if !e.down && !e.hung {
+			g := e.model.Gauges(e.clock(w.now))
 			r.Reading = readingOf(e, w.now, &g)
 		} else if !e.down { // it answers, and says what it said before
 			r.Reading = before.Reading

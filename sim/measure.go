@@ -159,7 +159,8 @@ func (m *measure) sample(w *world) {
 	m.samples++
 	interval := time.Duration(w.scenario.Signals.Interval).Seconds()
 	for i := range w.engines {
-		g := w.engines[i].model.Gauges(w.now)
+		e := &w.engines[i]
+		g := e.model.Gauges(e.clock(w.now))
 		if g.Waiting > 0 {
 			m.overload += interval
 		}

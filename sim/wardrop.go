@@ -180,33 +180,36 @@ func (w *wardrop) tick(first bool) {
 // differences.
 func movedPart(last, plan *fleet.Plan) float64 {
 	moved, all := 0.0, 0.0
-	weights := map[string]float64{}
 	for i := range plan.Rows {
 		r := &plan.Rows[i]
 		all += r.Rate
-		old := last.Row(r.Cluster, r.Model)
-		if old == nil {
-			continue
-		}
-		clear(weights)
-		for _, a := range r.Arcs {
-			if a.Weight > 0 {
-				weights[plan.Engines[a.Engine].Name] += a.Weight
-			}
-		}
-		for _, a := range old.Arcs {
-			if a.Weight > 0 {
-				weights[last.Engines[a.Engine].Name] -= a.Weight
-			}
-		}
-		for _, d := range weights {
-			moved += 0.5 * r.Rate * math.Abs(d)
+		if old := last.Row(r.Cluster, r.Model); old != nil {
+			moved += 0.5 * r.Rate * difference(plan.Engines, r.Arcs, last.Engines, old.Arcs)
 		}
 	}
 	if all == 0 {
 		return 0
 	}
 	return moved / all
+}
+
+// difference adds up by how much weights differ; both plans have engines by name.
+func difference(engines []fleet.EngineLoad, arcs []fleet.Arc, old []fleet.EngineLoad, before []fleet.Arc) float64 {
+	sum := 0.0
+	for i, j := 0, 0; i < len(arcs) || j < len(before); {
+		switch {
+		case j == len(before) || i < len(arcs) && engines[arcs[i].Engine].Name < old[before[j].Engine].Name:
+			sum += arcs[i].Weight
+			i++
+		case i == len(arcs) || engines[arcs[i].Engine].Name > old[before[j].Engine].Name:
+			sum += before[j].Weight
+			j++
+		default:
+			sum += math.Abs(arcs[i].Weight - before[j].Weight)
+			i, j = i+1, j+1
+		}
+	}
+	return sum
 }
 
 func (p *plane) apply(s *fleet.Snapshot) {

@@ -42,10 +42,18 @@ type engine struct {
 	drained bool
 	started uint64  // how often
 	factor  float64 // slowdown
+	hung    bool
+	since   time.Duration // when it began to hang
+	lost    time.Duration // how long it has stood still, which its own clock knows nothing of
 }
 
-// hung is a slowdown that is as good as standing still.
-const hung = 1e7
+// clock is the engine's own time.
+func (e *engine) clock(now time.Duration) time.Duration {
+	if e.hung {
+		now = e.since
+	}
+	return now - e.lost
+}
 
 // Options are how a scenario is run.
 type Options struct {
@@ -114,7 +122,9 @@ func newWorld(s *Scenario, o Options) (*world, error) {
 }
 
 func (e *engine) start(steps bool) (err error) {
-	e.factor = 1
+	if e.factor == 0 {
+		e.factor = 1
+	}
 	e.started++
 	if steps {
 		e.model, err = enginemodel.NewStepped(e.params)
@@ -279,7 +289,7 @@ func (w *world) deliver(r *Request) {
 		r.slot = int32(len(w.inside))
 		w.inside = append(w.inside, nil)
 	}
-	err := e.model.Add(enginemodel.Request{ID: uint64(r.slot), Prompt: r.Prompt, Output: r.Output, Prefix: r.Prefix}, w.now)
+	err := e.model.Add(enginemodel.Request{ID: uint64(r.slot), Prompt: r.Prompt, Output: r.Output, Prefix: r.Prefix}, e.clock(w.now))
 	if err != nil { // it fits in no cache of this engine
 		w.free = append(w.free, r.slot)
 		w.add(event{at: w.now + w.way(r), kind: broken, sender: r, stamp: r.attempt})
@@ -294,18 +304,18 @@ func (w *world) deliver(r *Request) {
 func (w *world) schedule(i int) {
 	e := &w.engines[i]
 	at := e.model.Next()
-	if at == enginemodel.Never || e.awake && e.at == at {
+	if at == enginemodel.Never || e.hung || e.awake && e.at == at+e.lost {
 		return
 	}
 	e.stamp++
-	e.at, e.awake = max(at, w.now), true
+	e.at, e.awake = max(at+e.lost, w.now), true
 	w.add(event{at: e.at, kind: wake, index: int32(i), stamp: e.stamp})
 }
 
 // wake lets an engine do what is due and sends its news.
 func (w *world) wake(i int) {
 	e := &w.engines[i]
-	w.events = e.model.Run(w.now, w.events[:0])
+	w.events = e.model.Run(e.clock(w.now), w.events[:0])
 	for _, v := range w.events {
 		r := w.inside[v.ID]
 		at := w.now + w.way(r)
@@ -395,7 +405,8 @@ func (w *world) abort(r *Request) {
 // withdraw takes a request out of its engine; news of it are too late.
 func (w *world) withdraw(r *Request) {
 	if r.placed {
-		w.engines[r.Engine].model.Cancel(uint64(r.slot), w.now)
+		e := &w.engines[r.Engine]
+		e.model.Cancel(uint64(r.slot), e.clock(w.now))
 		w.vacate(r)
 		w.schedule(r.Engine)
 	}
@@ -444,17 +455,33 @@ func (w *world) change(i int, event *Event, begins bool) {
 		}
 	case "drain":
 		e.drained = begins
+	case "hang":
+		w.hang(i, begins)
 	default:
 		e.factor = 1
 		if begins {
 			e.factor = event.Factor
-			if event.Do == "hang" {
-				e.factor = hung
-			}
 		}
-		e.model.SetSlowdown(e.factor, w.now)
+		e.model.SetSlowdown(e.factor, e.clock(w.now))
 		w.schedule(i)
 	}
+}
+
+// hang stops an engine's time, or lets it go on.
+func (w *world) hang(i int, begins bool) {
+	e := &w.engines[i]
+	if begins == e.hung {
+		return
+	}
+	if begins {
+		e.hung, e.since = true, w.now
+		e.stamp++
+		e.awake = false
+		return
+	}
+	e.hung = false
+	e.lost += w.now - e.since
+	w.schedule(i)
 }
 
 // crash breaks everything off that is in an engine, which comes back empty.
@@ -462,7 +489,7 @@ func (w *world) crash(i int) {
 	e := &w.engines[i]
 	for slot, r := range w.inside {
 		if r != nil && r.Engine == i {
-			e.model.Cancel(uint64(slot), w.now)
+			e.model.Cancel(uint64(slot), e.clock(w.now))
 			w.vacate(r)
 			w.add(event{at: w.now + w.way(r), kind: broken, sender: r, stamp: r.attempt})
 		}
@@ -470,8 +497,9 @@ func (w *world) crash(i int) {
 	e.stamp++
 	e.awake = false
 	_, steps := e.model.(*enginemodel.Stepped)
-	_ = e.start(steps) // it could be made before
-	e.model.SetSlowdown(e.factor, w.now)
+	_ = e.start(steps)             // it could be made before
+	e.lost, e.since = w.now, w.now // its clock begins anew
+	e.model.SetSlowdown(e.factor, 0)
 }
 
 // sample is taken at every interval of the signals.
