@@ -7,7 +7,13 @@
 // the batch, how long each step takes, which request gets a token. The
 // simulator drives it in virtual time, package testengine in real time.
 //
+// Engine takes every step and tells of every token. Fast is the same engine for
+// whoever asks only for first and last tokens: it jumps from one change of the
+// batch to the next. Simulated is what both have in common; Stepped makes an
+// Engine one. Hardware has the parameters of known GPUs and models. Profile is what
+// an operator would measure of an engine, FromProfile is the way back.
+//
 // The package is pure: no I/O, no clock, no goroutine. Time is an argument, a
 // duration since an instant of the driver's choosing. The same calls give the
-// same events, always. An Engine is not safe for concurrent use.
+// same events, always. No engine is safe for concurrent use.
 package enginemodel

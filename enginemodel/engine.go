@@ -244,4 +244,10 @@ func (e *Engine) forget(s *sequence, computed int) {
 	e.spare.pushBack(s)
 }
 
-func seconds(s float64) time.Duration { return time.Duration(math.Round(s * float64(time.Second))) }
+// longest is the most seconds that anything takes: 63 years, so that times stay below
+// Never.
+const longest = 2e9
+
+func seconds(s float64) time.Duration {
+	return time.Duration(math.Round(min(s, longest) * float64(time.Second)))
+}

@@ -17,9 +17,9 @@ func (f *Fast) begin(at time.Duration) {
 		return
 	}
 	p := &f.params
-	f.first = f.slowdown * (p.Base + p.PerRequest*float64(f.decoding+f.prefilling) + p.PerContextToken*float64(f.context+context) +
-		p.PerPrefillToken*float64(max(0, tokens-p.FreePrefillTokens)))
-	f.slope = f.slowdown * p.PerContextToken * float64(f.decoding)
+	f.first = min(longest, f.slowdown*(p.Base+p.PerRequest*float64(f.decoding+f.prefilling)+p.PerContextToken*float64(f.context+context)+
+		p.PerPrefillToken*float64(max(0, tokens-p.FreePrefillTokens))))
+	f.slope = min(longest, f.slowdown*p.PerContextToken*float64(f.decoding))
 	f.since, f.steps = at, 1
 	if f.prefilling == 0 && !preempted {
 		f.steps = f.room(f.finishes[0].step - f.clock)

@@ -120,3 +120,28 @@ func TestFastIsStepped(t *testing.T) {
 		require.Equal(t, Never, p.fast.Next())
 	})
 }
+
+func TestAnEngineThatHardlyMovesIsThereForEver(t *testing.T) {
+	p := Params{Base: 0.01, PerContextToken: 1e-6, MaxBatch: 4, MaxStepTokens: 64, Blocks: 100, BlockSize: 16}
+	fast, err := NewFast(p)
+	require.NoError(t, err)
+	stepped, err := NewStepped(p)
+	require.NoError(t, err)
+	for _, e := range []Simulated{fast, stepped} {
+		e.SetSlowdown(1e308, 0)
+		require.NoError(t, e.Add(Request{ID: 1, Prompt: 10, Output: 3}, 0))
+		require.Empty(t, e.Run(time.Second, nil))
+		require.Greater(t, e.Next(), 100*time.Hour)
+		require.NoError(t, e.Add(Request{ID: 2, Prompt: 10, Output: 3}, time.Minute))
+		require.True(t, e.Cancel(1, time.Hour))
+		require.Less(t, e.Next(), Never)
+		require.Equal(t, 1, e.Gauges(time.Hour).Waiting)
+	}
+}
+
+func TestFastRefusesWhatVLLMDoes(t *testing.T) {
+	_, err := NewFast(Params{Base: 1, MaxBatch: 8, MaxStepTokens: 7, Blocks: 1, BlockSize: 1})
+	require.ErrorIs(t, err, ErrStepTokens)
+	_, err = NewFast(Params{})
+	require.ErrorContains(t, err, "max batch")
+}
