@@ -19,7 +19,7 @@ const fallbacksPerRow = 8
 // of its work in flight are divided.
 func Cut(c *config.Config, plan *fleet.Plan, replicas map[string]int) []*fleet.Snapshot {
 	table, index := engineTable(c, plan)
-	crowds := crowdsOf(c)
+	engines := cutEngines(c, plan, index)
 	byCluster := map[string]*fleet.Snapshot{}
 	out := make([]*fleet.Snapshot, 0, len(c.Clusters))
 	for _, cl := range c.Clusters {
@@ -30,9 +30,7 @@ func Cut(c *config.Config, plan *fleet.Plan, replicas map[string]int) []*fleet.S
 	for i := range plan.Rows {
 		r := &plan.Rows[i]
 		if s := byCluster[r.Cluster]; s != nil && len(r.Arcs) > 0 {
-			row := cutRow(plan, r, index, crowds)
-			setLimits(plan, r, &row, table, crowds, max(replicas[r.Cluster], 1))
-			s.Rows = append(s.Rows, row)
+			s.Rows = append(s.Rows, cutRow(plan, r, engines, max(replicas[r.Cluster], 1)))
 		}
 	}
 	for _, s := range out {
@@ -41,16 +39,45 @@ func Cut(c *config.Config, plan *fleet.Plan, replicas map[string]int) []*fleet.S
 	return out
 }
 
-func cutRow(plan *fleet.Plan, r *fleet.Row, index map[string]int32, crowds map[string]crowd) fleet.SnapshotRow {
+// cutEngine is what a cut needs of an engine of the plan.
+type cutEngine struct {
+	at int32 // in the engine table
+	crowd
+}
+
+func cutEngines(c *config.Config, plan *fleet.Plan, index map[string]int32) []cutEngine {
+	crowds := crowdsOf(c)
+	engines := make([]cutEngine, len(plan.Engines))
+	for i := range plan.Engines {
+		name := plan.Engines[i].Name
+		engines[i] = cutEngine{index[name], crowds[name]}
+	}
+	return engines
+}
+
+// cutRow names a row's engines and a few of no weight, each with how many requests a
+// data plane may have there: a few times what the engine holds at its capacity,
+// divided between the rows that use it by their part of its load.
+func cutRow(plan *fleet.Plan, r *fleet.Row, engines []cutEngine, replicas int) fleet.SnapshotRow {
 	row := fleet.SnapshotRow{Model: r.Model, Shed: r.Shed}
 	load, capacity := 0.0, 0.0
-	var spare []fleet.Target
-	work := fleet.Model{Work: r.Work}.Load()
+	var spare [fallbacksPerRow]fleet.Target // the nearest, nearest first
+	spares := 0
+	work, admitted := fleet.Model{Work: r.Work}.Load(), r.Admitted()
 	for _, a := range r.Arcs {
-		e := &plan.Engines[a.Engine]
-		t := fleet.Target{Engine: index[e.Name], Weight: a.Weight, Network: a.Network, Predicted: a.Network + work*min(e.Seconds, crowds[e.Name].seconds)}
+		e, c := &plan.Engines[a.Engine], &engines[a.Engine]
+		t := fleet.Target{Engine: c.at, Weight: a.Weight, Network: a.Network, Predicted: a.Network + work*min(e.Seconds, c.seconds)}
+		if a.Weight == 0 && spares == fallbacksPerRow && t.Predicted >= spare[spares-1].Predicted {
+			continue
+		}
+		part := 1.0 // of an engine that nobody uses: whoever must may
+		if e.Load > 0 {
+			part = min(1, a.Weight*admitted*work/e.Load)
+		}
+		held := c.requests + c.capacity/work*t.Network
+		t.Limit = max(LeastLimit, math.Ceil(Crowding*held*part/float64(replicas)))
 		if a.Weight == 0 {
-			spare = append(spare, t)
+			spares = insert(&spare, spares, t)
 			continue
 		}
 		load, capacity = load+e.Load, capacity+e.Capacity
@@ -59,10 +86,25 @@ func cutRow(plan *fleet.Plan, r *fleet.Row, index map[string]int32, crowds map[s
 	if capacity > 0 {
 		row.Utilisation = load / capacity
 	}
-	slices.SortStableFunc(spare, func(a, b fleet.Target) int { return cmp.Compare(a.Predicted, b.Predicted) })
-	row.Targets = append(row.Targets, spare[:min(len(spare), fallbacksPerRow)]...)
+	row.Targets = append(row.Targets, spare[:spares]...)
 	slices.SortFunc(row.Targets, func(a, b fleet.Target) int { return cmp.Compare(a.Engine, b.Engine) })
 	return row
+}
+
+// insert puts a target among the nearest, after those that are as near; the last falls
+// out where there is no room.
+func insert(spare *[fallbacksPerRow]fleet.Target, n int, t fleet.Target) int {
+	i := n
+	for i > 0 && spare[i-1].Predicted > t.Predicted {
+		i--
+	}
+	if i == fallbacksPerRow {
+		return n
+	}
+	n = min(n+1, fallbacksPerRow)
+	copy(spare[i+1:n], spare[i:n-1])
+	spare[i] = t
+	return n
 }
 
 // Crowding is how many times the requests that an engine holds at its capacity
@@ -90,27 +132,6 @@ func crowdsOf(c *config.Config) map[string]crowd {
 	return out
 }
 
-// setLimits says how many requests a data plane may have at each engine of a row:
-// a few times what the engine holds at its capacity, divided between the rows
-// that use it by their part of its load.
-func setLimits(plan *fleet.Plan, r *fleet.Row, row *fleet.SnapshotRow, table []fleet.SnapshotEngine, crowds map[string]crowd, replicas int) {
-	part, work := map[string]float64{}, fleet.Model{Work: r.Work}.Load()
-	for _, a := range r.Arcs {
-		if e := plan.Engines[a.Engine]; e.Load > 0 {
-			part[e.Name] = min(1, a.Weight*r.Admitted()*work/e.Load)
-		} else {
-			part[e.Name] = 1 // nobody uses it: whoever must may
-		}
-	}
-	for i := range row.Targets {
-		t := &row.Targets[i]
-		name := table[t.Engine].Name
-		c := crowds[name]
-		held := c.requests + c.capacity/work*t.Network
-		t.Limit = max(LeastLimit, math.Ceil(Crowding*held*part[name]/float64(replicas)))
-	}
-}
-
 // engineTable lists the configured engines by name, each with the cluster that
 // reads its signals: the nearest.
 func engineTable(c *config.Config, plan *fleet.Plan) ([]fleet.SnapshotEngine, map[string]int32) {
@@ -119,14 +140,18 @@ func engineTable(c *config.Config, plan *fleet.Plan) ([]fleet.SnapshotEngine, ma
 		planned[e.Name] = e.Capacity
 	}
 	table := make([]fleet.SnapshotEngine, 0, len(c.Engines))
+	collectors := map[string]string{} // by region
 	for _, e := range c.Engines {
+		if _, ok := collectors[e.Region]; !ok {
+			collectors[e.Region] = nearest(c, e.Region)
+		}
 		capacity, ok := planned[e.Name]
 		if !ok { // it is away: what it would have
 			capacity = latency.New(e.Fleet().Profile).Capacity()
 		}
 		table = append(table, fleet.SnapshotEngine{
 			Name: e.Name, Region: e.Region, URL: e.URL, Kind: e.Kind, Protocol: e.Protocol,
-			Capacity: capacity, Collector: nearest(c, e.Region),
+			Capacity: capacity, Collector: collectors[e.Region],
 		})
 	}
 	slices.SortFunc(table, func(a, b fleet.SnapshotEngine) int { return cmp.Compare(a.Name, b.Name) })
