@@ -44,6 +44,7 @@ type signals struct {
 	random   *rand.Rand
 	rings    [][]record // by engine
 	at       int        // where the next goes
+	downs    int        // records of engines that were down, among all
 }
 
 // record is a reading, or that there was none to be had.
@@ -89,6 +90,12 @@ func (s *signals) sample(w *world) {
 	for i := range w.engines {
 		e := &w.engines[i]
 		r := &s.rings[i][s.at]
+		if r.down {
+			s.downs--
+		}
+		if e.down {
+			s.downs++
+		}
 		*r = record{taken: true, down: e.down, Reading: Reading{At: w.now}}
 		before := s.rings[i][(s.at+len(s.rings[i])-1)%len(s.rings[i])]
 		if loss := w.scenario.Signals.Loss; loss > 0 {
@@ -130,6 +137,9 @@ func (s *signals) reading(w *world, cluster, engine int) (Reading, bool) {
 }
 
 func (s *signals) up(w *world, cluster, engine int) bool {
+	if s.downs == 0 {
+		return true
+	}
 	r := s.newest(w, cluster, engine)
 	return r == nil || !r.down
 }
