@@ -22,7 +22,10 @@ type Fast struct {
 	params   Params
 	slowdown float64
 
-	requests table[*sequence]
+	index     table // of sequences by id
+	ids       []uint64
+	sequences []*sequence // by handle
+
 	arriving list // in the frontend, by arrival
 	waiting  list
 	running  list // in the order they joined the batch
@@ -58,7 +61,10 @@ func NewFast(p Params) (*Fast, error) {
 	if p.MaxStepTokens < p.MaxBatch {
 		return nil, fmt.Errorf("%w: %d < %d", ErrStepTokens, p.MaxStepTokens, p.MaxBatch)
 	}
-	return &Fast{params: p, slowdown: 1, pool: newPool(p), phase: make([]int32, p.BlockSize), until: Never, ran: -1}, nil
+	return &Fast{
+		params: p, slowdown: 1, pool: newPool(p), phase: make([]int32, p.BlockSize), until: Never, ran: -1,
+		ids: []uint64{0}, sequences: []*sequence{nil}, // handle 0 is none
+	}, nil
 }
 
 // Add is Simulated's.
@@ -66,15 +72,17 @@ func (f *Fast) Add(r Request, now time.Duration) error {
 	if err := f.params.check(&r); err != nil {
 		return err
 	}
-	if _, there := f.requests.get(r.ID); there {
+	if f.index.get(f.ids, r.ID) != 0 {
 		return ErrDuplicate
 	}
 	s := f.spare.popFront()
 	if s == nil {
-		s = &sequence{}
+		s = &sequence{handle: int32(len(f.ids))}
+		f.ids, f.sequences = append(f.ids, 0), append(f.sequences, s)
 	}
 	s.reset(r, &f.params, now)
-	f.requests.put(r.ID, s)
+	f.ids[s.handle] = r.ID
+	f.index.put(f.ids, s.handle)
 	if f.params.Frontend > 0 {
 		f.arriving.pushBack(s)
 	} else {
@@ -91,8 +99,8 @@ func (f *Fast) Add(r Request, now time.Duration) error {
 
 // Cancel is Simulated's.
 func (f *Fast) Cancel(id uint64, now time.Duration) bool {
-	s, there := f.requests.get(id)
-	if !there {
+	s := f.sequences[f.index.get(f.ids, id)]
+	if s == nil {
 		return false
 	}
 	f.gauges.Cancelled++
@@ -166,7 +174,7 @@ func (f *Fast) Gauges(now time.Duration) Gauges {
 // forget drops a sequence that is in no list any more, computed tokens of which are
 // in the KV cache.
 func (f *Fast) forget(s *sequence, computed int) {
-	f.requests.remove(s.ID)
+	f.index.remove(f.ids, s.ID)
 	f.pool.release(s, computed)
 	s.Prefix = nil
 	f.spare.pushBack(s)

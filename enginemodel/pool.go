@@ -14,18 +14,18 @@ type pool struct {
 	free  int // blocks that no running request holds, those of idle nodes too
 	idle  int // blocks of idle nodes
 
-	index  table[int32] // of nodes by hash
-	nodes  []node       // nodes[0] closes the ring of idle ones: its next is the oldest
-	spare  int32        // unused nodes, chained by next; 0 when there is none
-	unheld int          // idle nodes
+	index  table    // of nodes by hash
+	hashes []uint64 // by node
+	nodes  []node   // nodes[0] closes the ring of idle ones: its next is the oldest
+	spare  int32    // unused nodes, chained by next; 0 when there is none
+	unheld int      // idle nodes
 }
 
+// node is small, for there are many.
 type node struct {
-	hash       uint64
 	parent     int32 // 0: it is the first of its prefix
 	prev, next int32 // in the ring of idle ones
 	refs       int32 // held children, and running requests whose prefix ends here
-	blocks     int32
 	end        int32 // whole blocks from the prompt's beginning to this node's end
 }
 
@@ -74,11 +74,11 @@ func (p *pool) admit(s *sequence, reserve int) bool {
 	s.context = min(shared, (s.target-1)/p.size) * p.size
 	s.known = shared
 	for _, b := range s.Prefix[found:] {
-		if _, there := p.index.get(b.Hash); there {
+		if p.index.get(p.hashes, b.Hash) != 0 {
 			break // as part of another prefix: the rest is the sequence's own
 		}
 		end := b.End / p.size
-		leaf = p.insert(b.Hash, leaf, end-shared, end)
+		leaf = p.insert(b.Hash, leaf, end)
 		shared = end
 	}
 	s.leaf, s.shared = leaf, shared
@@ -99,7 +99,7 @@ func (p *pool) release(s *sequence, computed int) {
 			break
 		}
 		parent := n.parent
-		p.free += int(n.blocks)
+		p.free += p.blocks(leaf)
 		p.drop(leaf)
 		leaf = parent
 	}
@@ -123,8 +123,8 @@ func (p *pool) find(prefix []Block) (found int, leaf int32) {
 	low, high := 0, len(prefix)
 	for low < high {
 		middle := (low + high) / 2
-		n, there := p.index.get(prefix[middle].Hash)
-		if !there {
+		n := p.index.get(p.hashes, prefix[middle].Hash)
+		if n == 0 {
 			high = middle
 			continue
 		}
@@ -136,11 +136,14 @@ func (p *pool) find(prefix []Block) (found int, leaf int32) {
 // asleep is how many blocks up to leaf are idle.
 func (p *pool) asleep(leaf int32) (sum int) {
 	for leaf != 0 && p.nodes[leaf].refs == 0 {
-		sum += int(p.nodes[leaf].blocks)
+		sum += p.blocks(leaf)
 		leaf = p.nodes[leaf].parent
 	}
 	return sum
 }
+
+// blocks is how many blocks a node has.
+func (p *pool) blocks(i int32) int { return int(p.nodes[i].end - p.nodes[p.nodes[i].parent].end) }
 
 // hold holds a node once more, and its parents if it was idle.
 func (p *pool) hold(leaf int32) {
@@ -150,32 +153,32 @@ func (p *pool) hold(leaf int32) {
 			return
 		}
 		p.wake(leaf)
-		p.free -= int(n.blocks)
+		p.free -= p.blocks(leaf)
 		leaf = n.parent
 	}
 }
 
 // insert makes a node that is held once, by its child or by the request that makes it.
-func (p *pool) insert(hash uint64, parent int32, blocks, end int) int32 {
+func (p *pool) insert(hash uint64, parent int32, end int) int32 {
 	if len(p.nodes) == 0 {
-		p.nodes = append(p.nodes, node{})
+		p.nodes, p.hashes = append(p.nodes, node{}), append(p.hashes, 0)
 	}
 	i := p.spare
 	if i != 0 {
 		p.spare = p.nodes[i].next
 	} else {
 		i = int32(len(p.nodes))
-		p.nodes = append(p.nodes, node{})
+		p.nodes, p.hashes = append(p.nodes, node{}), append(p.hashes, 0)
 	}
-	p.nodes[i] = node{hash: hash, parent: parent, refs: 1, blocks: int32(blocks), end: int32(end)}
-	p.index.put(hash, i)
-	p.free -= blocks
+	p.nodes[i], p.hashes[i] = node{parent: parent, refs: 1, end: int32(end)}, hash
+	p.index.put(p.hashes, i)
+	p.free -= p.blocks(i)
 	return i
 }
 
 // drop forgets a node that is in no ring; its blocks are the caller's to count.
 func (p *pool) drop(i int32) {
-	p.index.remove(p.nodes[i].hash)
+	p.index.remove(p.hashes, p.hashes[i])
 	p.nodes[i] = node{next: p.spare}
 	p.spare = i
 }
@@ -186,8 +189,8 @@ func (p *pool) sleep(i int32) {
 	n.prev, n.next = ring.prev, 0
 	p.nodes[ring.prev].next = i
 	ring.prev = i
-	p.idle += int(n.blocks)
-	p.free += int(n.blocks)
+	p.idle += p.blocks(i)
+	p.free += p.blocks(i)
 	p.unheld++
 }
 
@@ -196,7 +199,7 @@ func (p *pool) wake(i int32) {
 	n := &p.nodes[i]
 	p.nodes[n.prev].next = n.next
 	p.nodes[n.next].prev = n.prev
-	p.idle -= int(n.blocks)
+	p.idle -= p.blocks(i)
 	p.unheld--
 }
 

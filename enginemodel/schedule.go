@@ -17,9 +17,10 @@ type sequence struct {
 	joined  bool // the batch, at some time
 
 	// Of Fast alone. While a sequence decodes, its context is base + the clock.
-	base  int
-	last  int // the clock after the step that gives its last token; 0 unless it decodes
-	place uint64
+	handle int32
+	base   int
+	last   int // the clock after the step that gives its last token; 0 unless it decodes
+	place  uint64
 
 	ready      time.Duration // when it leaves the frontend
 	in         *list         // the list that holds it, nil in the batch
@@ -28,7 +29,7 @@ type sequence struct {
 
 // reset makes s the sequence of a request that arrives at now.
 func (s *sequence) reset(r Request, p *Params, now time.Duration) {
-	*s = sequence{Request: r, target: r.Prompt, ready: now + seconds(p.Frontend)}
+	*s = sequence{Request: r, target: r.Prompt, ready: now + seconds(p.Frontend), handle: s.handle}
 	if p.NoPrefixCache {
 		s.Prefix = nil
 	}

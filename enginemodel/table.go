@@ -2,83 +2,69 @@ package enginemodel
 
 import "math/bits"
 
-// table maps 64-bit keys to values: open addressing, and removal that moves back
-// what follows. Unlike a map it never allocates while its size stays within what it
-// has held, whatever comes and goes.
-type table[V any] struct {
-	slots []slot[V]
+// table finds handles by 64-bit keys, which lie in a slice of the owner's by handle;
+// handle 0 is none. It is open addressing, and removal moves back what follows, so
+// that unlike a map it never allocates while its size stays within what it has held,
+// whatever comes and goes, and takes a few bytes each.
+type table struct {
+	slots []int32
 	len   int
 	shift uint8 // 64 less the bits of an index into slots
-}
-
-type slot[V any] struct {
-	key   uint64
-	used  bool
-	value V
 }
 
 // spread multiplies keys so that their high bits differ: 2^64 over the golden ratio.
 const spread = 0x9e3779b97f4a7c15
 
-func (t *table[V]) get(key uint64) (value V, ok bool) {
+func (t *table) home(key uint64) int { return int(key * spread >> t.shift) }
+
+// get gives the handle of key, 0 if there is none.
+func (t *table) get(keys []uint64, key uint64) int32 {
 	if t.len == 0 {
-		return value, false
+		return 0
 	}
-	if i := t.find(key); t.slots[i].used {
-		return t.slots[i].value, true
-	}
-	return value, false
+	return t.slots[t.find(keys, key)]
 }
 
 // find gives the slot that holds key, or the empty one where it would go.
-func (t *table[V]) find(key uint64) int {
+func (t *table) find(keys []uint64, key uint64) int {
 	mask := len(t.slots) - 1
-	i := int(key * spread >> t.shift)
-	for t.slots[i].used && t.slots[i].key != key {
+	i := t.home(key)
+	for t.slots[i] != 0 && keys[t.slots[i]] != key {
 		i = (i + 1) & mask
 	}
 	return i
 }
 
-func (t *table[V]) put(key uint64, value V) {
+// put adds a handle, whose key is not there yet.
+func (t *table) put(keys []uint64, handle int32) {
 	if 4*t.len >= 3*len(t.slots) {
-		t.grow()
+		t.grow(keys)
 	}
-	i := t.find(key)
-	if !t.slots[i].used {
-		t.len++
-	}
-	t.slots[i] = slot[V]{key: key, used: true, value: value}
+	t.slots[t.find(keys, keys[handle])] = handle
+	t.len++
 }
 
-func (t *table[V]) remove(key uint64) {
-	if t.len == 0 {
-		return
-	}
-	i := t.find(key)
-	if !t.slots[i].used {
-		return
-	}
-	t.len--
-	mask := len(t.slots) - 1
-	for j := (i + 1) & mask; t.slots[j].used; j = (j + 1) & mask {
-		home := int(t.slots[j].key * spread >> t.shift)
+// remove takes out the handle of key, which is there.
+func (t *table) remove(keys []uint64, key uint64) {
+	i, mask := t.find(keys, key), len(t.slots)-1
+	for j := (i + 1) & mask; t.slots[j] != 0; j = (j + 1) & mask {
 		// What lies between its home and here may not move before its home.
-		if (j-home)&mask >= (j-i)&mask {
+		if (j-t.home(keys[t.slots[j]]))&mask >= (j-i)&mask {
 			t.slots[i] = t.slots[j]
 			i = j
 		}
 	}
-	t.slots[i] = slot[V]{}
+	t.slots[i] = 0
+	t.len--
 }
 
-func (t *table[V]) grow() {
+func (t *table) grow(keys []uint64) {
 	old := t.slots
-	t.slots = make([]slot[V], max(8, 2*len(old)))
+	t.slots = make([]int32, max(8, 2*len(old)))
 	t.shift = uint8(64 - bits.Len(uint(len(t.slots)-1)))
-	for _, s := range old {
-		if s.used {
-			t.slots[t.find(s.key)] = s
+	for _, handle := range old {
+		if handle != 0 {
+			t.slots[t.find(keys, keys[handle])] = handle
 		}
 	}
 }
