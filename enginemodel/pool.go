@@ -8,6 +8,10 @@ package enginemodel
 // to what running requests need, least recently used first. A request's nodes fall
 // idle from its last to its first, so that of a prefix the end is always evicted
 // before the beginning: a node in the tree has its parent there.
+//
+// It is vLLM's cache in what it finds and in the order in which it evicts. It leaves
+// out that vLLM keeps answers' blocks too, which a conversation's next turn finds and
+// which push out prompts earlier.
 type pool struct {
 	size  int // tokens in a block
 	total int // blocks
