@@ -1,18 +1,29 @@
 package baseline
 
 import (
+	"math"
+	"time"
+
 	"github.com/wardrop-lb/wardrop/sim"
 )
 
 // Policies are all rules, by name.
 func Policies() map[string]sim.Maker {
 	return map[string]sim.Maker{
-		"round-robin":   simple(roundRobin),
-		"random":        simple(random),
-		"least-request": simple(leastRequest),
-		"p2c":           simple(twoChoices),
-		"nearest":       simple(nearest),
-		"waterfall":     simple(waterfall),
+		"round-robin":   maker(roundRobin),
+		"random":        maker(random),
+		"least-request": maker(leastRequest),
+		"p2c":           maker(twoChoices),
+		"nearest":       maker(nearest),
+		"waterfall":     maker(newWaterfall),
+
+		"prequal":                 maker(newPrequal),
+		"latency-feedback":        maker(newFeedback),
+		"endpoint-picker":         maker(newEndpointPicker),
+		"cache-aware":             maker(newCacheAware),
+		"consistent-hash-bounded": maker(newHashBounded),
+		"skywalker":               maker(newSkyWalker),
+		"gorgo":                   maker(newGorgo),
 	}
 }
 
@@ -20,28 +31,46 @@ func Policies() map[string]sim.Maker {
 // default.
 const retries = 1
 
-// chooser names one of the engines that a request may go to; candidates is never
-// empty.
-type chooser func(b *base, r *sim.Request, candidates []int) int
+// rule is what one router does that another does not. Only pick is required.
+type rule struct {
+	// pick names one of the engines that a request may go to; candidates is never empty
+	// and not to be kept.
+	pick func(r *sim.Request, candidates []int) int
+	// sent follows when the request has been counted among its engine's.
+	sent func(r *sim.Request, engine int)
+	// done tells how an attempt ended, when it is no longer counted.
+	done func(r *sim.Request, o sim.Outcome)
+}
 
 // base is what rules have in common: who is up, and each cluster's own requests in
 // flight.
 type base struct {
 	sim.Env
-	choose   chooser
-	inFlight [][]int // by cluster and engine
-	turn     [][]int // by cluster and model
+	rule     rule
+	inFlight [][]int      // by cluster and engine
+	turn     [][]int      // by cluster and model
+	seen     [][]snapshot // by cluster and engine; nil until a rule asks for loads
 	possible []int
-	tried    map[uint64]int // engine of a request's last attempt
 }
 
-func simple(c chooser) sim.Maker {
-	return func(e sim.Env) sim.Router { return newBase(e, c) }
+// snapshot is what a cluster had in an engine when a reading came.
+type snapshot struct {
+	at  time.Duration
+	own int
 }
 
-func newBase(e sim.Env, c chooser) *base {
+// maker makes routers of a rule.
+func maker(build func(*base) rule) sim.Maker {
+	return func(e sim.Env) sim.Router {
+		b := newBase(e)
+		b.rule = build(b)
+		return b
+	}
+}
+
+func newBase(e sim.Env) *base {
 	f := e.Fleet()
-	b := &base{Env: e, choose: c, tried: map[uint64]int{}}
+	b := &base{Env: e}
 	for range f.Clusters {
 		b.inFlight = append(b.inFlight, make([]int, len(f.Engines)))
 		b.turn = append(b.turn, make([]int, len(f.Models)))
@@ -50,21 +79,32 @@ func newBase(e sim.Env, c chooser) *base {
 }
 
 // candidates are the engines that serve a request's model and seem to be up, but for
-// the one that has just failed it; all of them where none is left.
+// the one that has just failed it. Where none is left, those that failed or are being
+// drained count, and in the end all.
 func (b *base) candidates(r *sim.Request) []int {
-	serving := b.Fleet().Serving[r.Model]
-	b.possible = b.possible[:0]
 	failed := -1
 	if r.Attempts > 0 {
-		failed = b.tried[r.ID]
+		failed = r.Engine
 	}
-	for _, e := range serving {
-		if e != failed && !b.Drained(e) && b.Up(r.Cluster, e) {
+	up := func(e int) bool { return b.Up(r.Cluster, e) }
+	if c := b.those(r, func(e int) bool { return e != failed && !b.Drained(e) && up(e) }); len(c) > 0 {
+		return c
+	}
+	if c := b.those(r, func(e int) bool { return !b.Drained(e) && up(e) }); len(c) > 0 {
+		return c
+	}
+	if c := b.those(r, up); len(c) > 0 {
+		return c
+	}
+	return b.Fleet().Serving[r.Model]
+}
+
+func (b *base) those(r *sim.Request, fit func(e int) bool) []int {
+	b.possible = b.possible[:0]
+	for _, e := range b.Fleet().Serving[r.Model] {
+		if fit(e) {
 			b.possible = append(b.possible, e)
 		}
-	}
-	if len(b.possible) == 0 {
-		return serving
 	}
 	return b.possible
 }
@@ -72,11 +112,13 @@ func (b *base) candidates(r *sim.Request) []int {
 // Route implements sim.Router.
 func (b *base) Route(r *sim.Request) (int, bool) {
 	if r.Attempts > retries {
-		delete(b.tried, r.ID)
 		return 0, false
 	}
-	e := b.choose(b, r, b.candidates(r))
+	e := b.rule.pick(r, b.candidates(r))
 	b.inFlight[r.Cluster][e]++
+	if b.rule.sent != nil {
+		b.rule.sent(r, e)
+	}
 	return e, true
 }
 
@@ -86,10 +128,8 @@ func (b *base) FirstToken(*sim.Request) {}
 // Done implements sim.Router.
 func (b *base) Done(r *sim.Request, o sim.Outcome) {
 	b.inFlight[r.Cluster][r.Engine]--
-	if o == sim.Failed || o == sim.Unreachable {
-		b.tried[r.ID] = r.Engine
-	} else if r.Attempts > 1 {
-		delete(b.tried, r.ID)
+	if b.rule.done != nil {
+		b.rule.done(r, o)
 	}
 }
 
@@ -97,7 +137,7 @@ func (b *base) Done(r *sim.Request, o sim.Outcome) {
 func (b *base) least(r *sim.Request, candidates []int, cost func(e int) float64) int {
 	turn := &b.turn[r.Cluster][r.Model]
 	*turn++
-	best, lowest := -1, 0.0
+	best, lowest := -1, math.Inf(1)
 	for i := range candidates {
 		e := candidates[(*turn+i)%len(candidates)]
 		if c := cost(e); best < 0 || c < lowest {
@@ -107,73 +147,30 @@ func (b *base) least(r *sim.Request, candidates []int, cost func(e int) float64)
 	return best
 }
 
-func roundRobin(b *base, r *sim.Request, candidates []int) int {
-	turn := &b.turn[r.Cluster][r.Model]
-	*turn++
-	return candidates[*turn%len(candidates)]
-}
-
-func random(b *base, _ *sim.Request, candidates []int) int {
+func (b *base) any(candidates []int) int {
 	return candidates[b.Random().IntN(len(candidates))]
 }
 
-// leastRequest is the router's own least number of requests in flight: SkyServe's
-// default, smg's and litellm's least-busy.
-func leastRequest(b *base, r *sim.Request, candidates []int) int {
-	return b.least(r, candidates, func(e int) float64 { return float64(b.inFlight[r.Cluster][e]) })
-}
+// own is how many of a cluster's requests are in an engine.
+func (b *base) own(cluster, engine int) float64 { return float64(b.inFlight[cluster][engine]) }
 
-// twoChoices is the better of two at random (Mitzenmacher 2001), Envoy's LEAST_REQUEST.
-func twoChoices(b *base, r *sim.Request, candidates []int) int {
-	x, y := random(b, r, candidates), random(b, r, candidates)
-	if b.inFlight[r.Cluster][y] < b.inFlight[r.Cluster][x] {
-		return y
+// load is the requests in an engine as the cluster can know: the newest reading, and
+// by how much its own have become more or fewer since it came.
+func (b *base) load(cluster, engine int) float64 {
+	own := b.inFlight[cluster][engine]
+	x, ok := b.Reading(cluster, engine)
+	if !ok {
+		return float64(own)
 	}
-	return x
-}
-
-// nearest is the engine of least distance; of several the one with fewest requests.
-func nearest(b *base, r *sim.Request, candidates []int) int {
-	far := b.Fleet().Distance[r.Cluster]
-	return b.least(r, candidates, func(e int) float64 {
-		return far[e]*1e6 + float64(b.inFlight[r.Cluster][e])
-	})
-}
-
-// full is the part of an engine's capacity from which on waterfall counts a region as
-// full: Google's default target for spilling over.
-const full = 0.8
-
-// waterfall fills the nearest region up to its capacity and spills what is beyond into
-// the next, as Google's waterfall by region does; its capacity is in requests in
-// flight, as the region's newest readings have it.
-func waterfall(b *base, r *sim.Request, candidates []int) int {
-	far := b.Fleet().Distance[r.Cluster]
-	best, lowest := -1, 0.0
-	for pass := range 2 {
-		for _, e := range candidates {
-			x := &b.Fleet().Engines[e]
-			used := b.load(r.Cluster, e) / (full * float64(x.Slots))
-			if pass == 0 && used >= 1 {
-				continue
-			}
-			if c := far[e] + 1e-3*used; best < 0 || c < lowest {
-				best, lowest = e, c
-			}
-		}
-		if best >= 0 {
-			break
+	if b.seen == nil {
+		f := b.Fleet()
+		for range f.Clusters {
+			b.seen = append(b.seen, make([]snapshot, len(f.Engines)))
 		}
 	}
-	return best
-}
-
-// load is the requests in an engine, as last read and what this cluster has sent since
-// at the least.
-func (b *base) load(cluster, e int) float64 {
-	own := float64(b.inFlight[cluster][e])
-	if x, ok := b.Reading(cluster, e); ok {
-		return max(own, float64(x.Running+x.Waiting))
+	s := &b.seen[cluster][engine]
+	if s.at != x.At {
+		*s = snapshot{x.At, own}
 	}
-	return own
+	return float64(max(own, x.Running+x.Waiting+own-s.own))
 }
