@@ -19,6 +19,7 @@ type source struct {
 	load           *Load
 	random         *rand.Rand
 	factor         float64 // by events
+	replaced       bool    // a trace's requests are sent in place of its own
 	salt           uint64
 	next           uint64 // number of the next conversation
 	documents      []int  // tokens of each
@@ -50,7 +51,7 @@ func (s *source) rateAt(t time.Duration) float64 {
 // change slowly beside it.
 func (s *source) gap(now time.Duration) time.Duration {
 	rate := s.rateAt(now)
-	if rate <= 1e-9 {
+	if rate <= 1e-9 || s.replaced {
 		return time.Second // and look again
 	}
 	var x float64 // of mean 1
@@ -68,7 +69,7 @@ func (s *source) gap(now time.Duration) time.Duration {
 }
 
 // silent says whether nothing arrives for now.
-func (s *source) silent(now time.Duration) bool { return s.rateAt(now) <= 1e-9 }
+func (s *source) silent(now time.Duration) bool { return s.replaced || s.rateAt(now) <= 1e-9 }
 
 // gamma draws from the gamma distribution of a shape and scale 1: Marsaglia and Tsang
 // (2000).

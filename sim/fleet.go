@@ -83,6 +83,11 @@ func (s *Scenario) paramsOf(e *config.Engine) enginemodel.Params {
 // usual is a model's mean prompt and output in tokens, and how much of the prompt was
 // in one before.
 func (s *Scenario) usual(model string) (prompt, output, repeated float64) {
+	for i := range s.Traces {
+		if t := &s.Traces[i]; t.Model == model {
+			return t.usual()
+		}
+	}
 	l := s.loadOf(s.Config.Clusters[0].Name, model)
 	repeated = float64(l.Shared)
 	if l.Documents.Count > 0 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +28,8 @@ type Scenario struct {
 	// Load says how requests arrive and how large they are; of a (cluster, model) the
 	// first entry that fits counts.
 	Load []Load `yaml:"load"`
+	// Traces are recorded requests that take the place of a model's synthetic ones.
+	Traces []Trace `yaml:"traces"`
 	// Hardware says what engines are made of, by their names, which may hold *; of an
 	// engine the first entry that fits counts. Its profile then follows from that.
 	// Others are made to fit their profile.
@@ -167,8 +170,9 @@ type Event struct {
 	Control string `yaml:"control"`
 }
 
-// LoadScenario reads a scenario; name stands in its errors. The error is a config.Problems.
-func LoadScenario(name string, data []byte) (*Scenario, error) {
+// LoadScenario reads a scenario; name stands in its errors. open reads the traces that
+// it names. An error in the scenario is a config.Problems.
+func LoadScenario(name string, data []byte, open func(name string) ([]byte, error)) (*Scenario, error) {
 	s := &Scenario{}
 	c, places, err := config.Within(name, data, "fleet", s)
 	if err != nil {
@@ -189,6 +193,11 @@ func LoadScenario(name string, data []byte) (*Scenario, error) {
 	s.validate(places)
 	if err := places.Err(); err != nil {
 		return nil, err
+	}
+	for i := range s.Traces {
+		if err := s.Traces[i].read(open); err != nil {
+			return nil, err
+		}
 	}
 	s.setProfiles()
 	return s, nil
@@ -281,6 +290,14 @@ func (s *Scenario) validate(p *config.Places) {
 		in(at+".documents.count", float64(l.Documents.Count), 0, 1e6)
 		in(at+".documents.tokens", l.Documents.Tokens, 1, 1e6)
 		in(at+".documents.part", l.Documents.Part, 0, 1)
+	}
+	var models []string
+	for _, e := range s.Config.Engines {
+		models = append(models, e.Models...)
+	}
+	slices.Sort(models)
+	for i := range s.Traces {
+		s.Traces[i].validate(p, fmt.Sprintf("traces[%d]", i), slices.Compact(models))
 	}
 	for i, h := range s.Hardware {
 		at := fmt.Sprintf("hardware[%d]", i)

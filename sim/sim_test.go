@@ -37,7 +37,7 @@ fleet:
 
 func load(t testing.TB, text string) *Scenario {
 	t.Helper()
-	s, err := LoadScenario("s.yaml", []byte(text))
+	s, err := LoadScenario("s.yaml", []byte(text), nil)
 	require.NoError(t, err)
 	return s
 }
@@ -209,7 +209,7 @@ func TestMistakes(t *testing.T) {
 		`clusters[0].distances: none to region "b"`:           strings.Replace(small, "{a: 5ms, b: 50ms}", "{a: 5ms}", 1),
 		`about: missing`:                                      strings.Replace(small, "about: two regions\n", "", 1),
 	} {
-		_, err := LoadScenario("s.yaml", []byte(text))
+		_, err := LoadScenario("s.yaml", []byte(text), nil)
 		assert.ErrorContains(t, err, want)
 	}
 }

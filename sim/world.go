@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/wardrop-lb/wardrop/enginemodel"
@@ -28,6 +29,7 @@ type world struct {
 	free   []int32
 	spare  []*Request
 	nextID uint64
+	seed   uint64
 	events []enginemodel.Event
 }
 
@@ -96,7 +98,7 @@ func Run(ctx context.Context, s *Scenario, name string, maker Maker, o Options) 
 }
 
 func newWorld(s *Scenario, o Options) (*world, error) {
-	w := &world{scenario: s, control: true, random: rand.New(rand.NewPCG(o.Seed, 1<<62)), jitter: rand.New(rand.NewPCG(o.Seed, 1<<61))}
+	w := &world{scenario: s, seed: o.Seed, control: true, random: rand.New(rand.NewPCG(o.Seed, 1<<62)), jitter: rand.New(rand.NewPCG(o.Seed, 1<<61))}
 	if err := w.setFleet(); err != nil {
 		return nil, err
 	}
@@ -136,6 +138,11 @@ func (e *engine) start(steps bool) (err error) {
 
 // begin schedules what comes by itself.
 func (w *world) begin() {
+	for i := range w.scenario.Traces {
+		t := &w.scenario.Traces[i]
+		m := slices.Index(w.fleet.Models, t.Model)
+		newReplay(w, t, m, w.seed).start()
+	}
 	for i, s := range w.sources {
 		w.add(event{at: s.gap(0), kind: arrival, index: int32(i)})
 	}
@@ -363,10 +370,12 @@ func (w *world) answer(r *Request, stamp uint32) {
 	}
 	w.router.Done(r, Answered)
 	w.measure.answered(r)
-	if think, ok := w.sources[r.source].follow(r); ok {
-		r.Engine, r.tries = -1, 0
-		w.After(think, func() { w.admit(r) })
-		return
+	if r.source >= 0 {
+		if think, ok := w.sources[r.source].follow(r); ok {
+			r.Engine, r.tries = -1, 0
+			w.After(think, func() { w.admit(r) })
+			return
+		}
 	}
 	r.Engine = -1
 	w.end(r)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -75,7 +76,12 @@ func (c *simCmd) load() (*sim.Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := sim.LoadScenario(c.File, data)
+	s, err := sim.LoadScenario(c.File, data, func(name string) ([]byte, error) {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(c.File), name)
+		}
+		return os.ReadFile(name)
+	})
 	if err != nil {
 		return nil, err
 	}
