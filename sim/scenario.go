@@ -12,6 +12,7 @@ import (
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/enginemodel"
 	"github.com/wardrop-lb/wardrop/fleetgen"
+	"github.com/wardrop-lb/wardrop/latency"
 )
 
 // Scenario is a fleet, what it is asked, and what happens to it. The fleet is a
@@ -214,6 +215,21 @@ func generate(text string) (*config.Config, error) {
 		return nil, err
 	}
 	return config.Parse(text, b.Bytes())
+}
+
+// Utilise scales all demand so that it is that part of what the engines may take, by
+// their profiles' caps.
+func (s *Scenario) Utilise(part float64) {
+	demand, capacity := 0.0, 0.0
+	for _, d := range s.Config.Demand {
+		demand += d.Rate
+	}
+	for _, e := range s.Config.Engines {
+		capacity += latency.New(e.Fleet().Profile).Capacity()
+	}
+	for i := range s.Config.Demand {
+		s.Config.Demand[i].Rate *= part * capacity / demand
+	}
 }
 
 // Shorten runs less of it: the warm-up stays the same part, events beyond the end do

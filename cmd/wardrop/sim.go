@@ -23,6 +23,7 @@ type simCmd struct {
 	Seed     uint64        `help:"Seed of the first run." default:"1"`
 	Seeds    int           `help:"Run N seeds and give 95% confidence intervals." default:"1" placeholder:"N"`
 	For      time.Duration `help:"Run that much virtual time, in place of the scenario's." placeholder:"DURATION"`
+	Util     float64       `help:"Scale demand to that part of the engines' capacity, like 0.8." placeholder:"PART"`
 	Steps    bool          `help:"Run engines step by step: slower, and what the fast mode is measured by."`
 	JSON     bool          `help:"Print results as JSON."`
 	HTML     string        `name:"html" help:"Write a report with pictures to this file, which needs no other." placeholder:"FILE"`
@@ -39,6 +40,9 @@ func makers() map[string]sim.Maker {
 func (c *simCmd) Validate() error {
 	if c.Seeds < 1 || c.Seeds > 1000 {
 		return errors.New("--seeds: want 1 to 1000")
+	}
+	if c.Util < 0 || c.Util > 100 {
+		return errors.New("--util: want 0 to 100")
 	}
 	return nil
 }
@@ -87,6 +91,9 @@ func (c *simCmd) load() (*sim.Scenario, error) {
 	}
 	if c.For > 0 {
 		s.Shorten(c.For)
+	}
+	if c.Util > 0 {
+		s.Utilise(c.Util)
 	}
 	if len(c.Policies) == 1 && c.Policies[0] == "all" {
 		c.Policies = slices.Sorted(maps.Keys(makers()))
