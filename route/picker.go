@@ -1,6 +1,7 @@
 package route
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -13,6 +14,9 @@ const MaxOrder = 4
 // maxProbes bounds the search for an engine within its bound; beyond it the
 // least loaded of those seen is taken.
 const maxProbes = 32
+
+// choices is how many engines PickAny looks at: four are nearly as good as all.
+const choices = 4
 
 // maxFailing is how many failing engines the search for a next one steps over.
 const maxFailing = 12
@@ -220,16 +224,18 @@ func (r *Row) Pick(h uint64, work, now int64) Pick {
 	return p
 }
 
-// PickAny chooses for a request without a key, h being random: of the first engines of
-// two sequences the one that holds less of what its share allows, which evens out
-// what chance and slow engines do (Mitzenmacher 2001).
+// PickAny chooses for a request without a key, h being random: of a few engines of the
+// sequence the one that holds least of what its share allows, which evens out what
+// chance and slow engines do (Mitzenmacher 2001).
 func (r *Row) PickAny(h uint64, work, now int64) Pick {
-	other := mix(h + phi)
-	a, b := r.table.slots[h&r.table.mask], r.table.slots[other&r.table.mask]
-	if a != b && r.targets[b].relative() < r.targets[a].relative() {
-		h = other
+	best, lowest := h, math.Inf(1)
+	for range choices {
+		if x := r.targets[r.table.slots[h&r.table.mask]].relative(); x < lowest {
+			best, lowest = h, x
+		}
+		h = mix(h + phi)
 	}
-	return r.Pick(h, work, now)
+	return r.Pick(best, work, now)
 }
 
 // relative is an engine's work in flight by its share.
