@@ -25,8 +25,9 @@ const (
 // window.
 //
 // Parameters: the interval, 5 s; the smoothing, one half; a weight of at least 2 % of
-// the mean, so that a slow engine is measured again; a failed attempt counts as 30 s.
-// An engine that answered nothing keeps its weight.
+// the mean, so that a slow engine is measured again; a failed attempt counts as 30 s,
+// one that the client gave up as the time until then. An engine of which nothing came
+// back keeps its weight.
 func newFeedback(b *base) rule {
 	f := b.Fleet()
 	all := make([][]latencies, len(f.Clusters)) // by cluster and model
@@ -50,11 +51,8 @@ func newFeedback(b *base) rule {
 			return all[r.Cluster][r.Model].draw(candidates, b.Random().Float64())
 		},
 		done: func(r *sim.Request, o sim.Outcome) {
-			if o == sim.Cancelled {
-				return
-			}
 			latency := (b.Now() - r.Sent).Seconds()
-			if o != sim.Answered {
+			if o == sim.Failed || o == sim.Unreachable {
 				latency = failedLatency
 			}
 			all[r.Cluster][r.Model].record(r.Engine, latency)
@@ -107,7 +105,7 @@ func (l *latencies) draw(candidates []int, part float64) int {
 func (l *latencies) record(engine int, latency float64) {
 	i, _ := slices.BinarySearch(l.serving, engine)
 	l.seen[i].n++
-	l.seen[i].total += latency
+	l.seen[i].total += max(latency, 1e-6)
 }
 
 func (l *latencies) update() {

@@ -23,47 +23,58 @@ import (
 // under simulation cannot hold any.
 func newSkyWalker(b *base) rule {
 	f := b.Fleet()
-	g := newRegions(f)
-	index := newPrefixIndex(f, cacheBlocks(f))
-	loads := make([]float64, len(f.Engines))
-	room := make([]int, 0, len(f.Engines))
-	return rule{
-		pick: func(r *sim.Request, candidates []int) int {
-			room = room[:0]
-			for _, e := range candidates {
-				loads[e] = b.load(r.Cluster, e)
-				x, _ := b.Reading(r.Cluster, e)
-				if x.Waiting == 0 && loads[e] < float64(f.Engines[e].Slots) {
-					room = append(room, e)
-				}
-			}
-			load := func(e int) float64 { return loads[e] }
-			if len(room) == 0 {
-				g.sum(f, r.Cluster, candidates, load)
-				home := g.least(func(x *region) float64 { return x.far })
-				return b.least(r, candidates, func(e int) float64 {
-					if g.of[e] != home {
-						return math.Inf(1)
-					}
-					return loads[e] / float64(f.Engines[e].Slots)
-				})
-			}
-			g.sum(f, r.Cluster, room, load)
-			chosen := g.least(func(x *region) float64 { return x.far })
-			best, longest := -1, -1
-			for _, e := range room {
-				if g.of[e] != chosen {
-					continue
-				}
-				n := index.match(e, r.Prefix)
-				if n > longest || n == longest && loads[e] < loads[best] {
-					best, longest = e, n
-				}
-			}
-			return best
-		},
-		sent: func(r *sim.Request, e int) { index.add(e, r.Prefix) },
+	s := &skyWalker{base: b, regions: newRegions(f), index: newPrefixIndex(f, cacheBlocks(f)), loads: make([]float64, len(f.Engines))}
+	return rule{pick: s.pick, sent: func(r *sim.Request, e int) { s.index.add(e, r.Prefix) }}
+}
+
+type skyWalker struct {
+	*base
+	regions *regions
+	index   *prefixIndex
+	loads   []float64 // by engine, while picking
+	room    []int
+}
+
+func (s *skyWalker) pick(r *sim.Request, candidates []int) int {
+	s.room = s.room[:0]
+	for _, e := range candidates {
+		s.loads[e] = s.load(r.Cluster, e)
+		x, _ := s.Reading(r.Cluster, e)
+		if x.Waiting == 0 && s.loads[e] < float64(s.Fleet().Engines[e].Slots) {
+			s.room = append(s.room, e)
+		}
 	}
+	if len(s.room) == 0 {
+		return s.leastOf(r, candidates, s.nearest(r, candidates))
+	}
+	chosen := s.nearest(r, s.room)
+	best, longest := -1, -1
+	for _, e := range s.room {
+		if s.regions.of[e] != chosen {
+			continue
+		}
+		n := s.index.match(e, r.Prefix)
+		if n > longest || n == longest && s.loads[e] < s.loads[best] {
+			best, longest = e, n
+		}
+	}
+	return best
+}
+
+// nearest is the nearest region that has one of the engines.
+func (s *skyWalker) nearest(r *sim.Request, engines []int) int {
+	s.regions.sum(s.Fleet(), r.Cluster, engines, func(e int) float64 { return s.loads[e] })
+	return s.regions.least(func(x *region) float64 { return x.far })
+}
+
+// leastOf is the engine of a region with the fewest requests for each slot.
+func (s *skyWalker) leastOf(r *sim.Request, candidates []int, region int) int {
+	return s.least(r, candidates, func(e int) float64 {
+		if s.regions.of[e] != region {
+			return math.Inf(1)
+		}
+		return s.loads[e] / float64(s.Fleet().Engines[e].Slots)
+	})
 }
 
 // newGorgo is GORGO (Ricci Toniolo, Dinesh and Thorstenson,
