@@ -32,7 +32,7 @@ const (
 	penaltyMax         = 10  // seconds
 	penaltyHalfLife    = 5 * time.Second
 	slowFactor         = 3.0 // times the prediction before slowness counts
-	slowShare          = 0.1 // of the excess that one slow answer adds
+	slowShare          = 0.01
 )
 
 // Outlier keeps the evidence against one engine. A penalty is seconds added to

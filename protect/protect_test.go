@@ -90,7 +90,38 @@ func TestSlowFirstByteCountsAgainstThePrediction(t *testing.T) {
 	o.ObserveFirstByte(2.9, 1, 0)
 	require.Zero(t, o.Penalty(0))
 	o.ObserveFirstByte(13, 1, 0)
-	require.InDelta(t, 1.0, o.Penalty(0), 1e-9)
+	require.InDelta(t, 10*slowShare, o.Penalty(0), 1e-9)
 	o.ObserveFirstByte(1e9, 1, 0)
 	require.Equal(t, float64(penaltyMax), o.Penalty(0))
+}
+
+// TestLateTogetherIsNoOutlier: where all engines are late none is punished; one that is
+// later than the others is, whatever they are.
+func TestLateTogetherIsNoOutlier(t *testing.T) {
+	for _, general := range []float64{0.1, 1, 5, 50} {
+		var typical Typical
+		engines := make([]Outlier, 4)
+		rng := rand.New(rand.NewPCG(1, 2))
+		worst := func(extra float64) (rest, last float64) {
+			for i := range 4000 {
+				e := i % 4
+				seconds := general * (0.5 + rng.Float64())
+				if e == 3 {
+					seconds *= extra
+				}
+				typical.Observe(seconds, 1)
+				engines[e].ObserveFirstByte(seconds, typical.Of(1), int64(i)*1e7)
+			}
+			at := int64(4000) * 1e7
+			return engines[0].Penalty(at) + engines[1].Penalty(at) + engines[2].Penalty(at), engines[3].Penalty(at)
+		}
+		rest, last := worst(1)
+		require.Less(t, rest+last, 3.0*general*slowShare, "%v times as slow, all of them", general)
+		if general < 1 {
+			continue
+		}
+		rest, last = worst(12)
+		require.Greater(t, last, 0.5)
+		require.Less(t, rest, 0.2*last)
+	}
 }

@@ -34,6 +34,7 @@ type modelState struct {
 	shed       [fleet.NumPriorities]counter
 	budget     *protect.RetryBudget
 	usual      atomicFloat // work of a usual request, tokens
+	typical    protect.Typical
 	queue      queue
 	popularity atomic.Pointer[route.Popularity]
 }

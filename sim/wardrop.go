@@ -76,6 +76,7 @@ type planeModel struct {
 	demand  [fleet.NumPriorities]float64 // requests so far
 	samples []demandSample               // oldest first
 	usual   float64                      // tokens of a usual request
+	typical protect.Typical
 }
 
 type demandSample struct {
@@ -411,7 +412,9 @@ func (w *wardrop) FirstToken(r *Request) {
 	e := &c.plane.engines[r.Engine]
 	e.beat = w.Now()
 	size := max(1, float64(c.work)/max(c.plane.models[r.Model].usual, 1))
-	e.outlier.ObserveFirstByte((w.Now() - r.Sent).Seconds(), size*t.Predicted, now)
+	waited, typical := (w.Now() - r.Sent).Seconds(), &c.plane.models[r.Model].typical
+	typical.Observe(waited, size*t.Predicted)
+	e.outlier.ObserveFirstByte(waited, typical.Of(size*t.Predicted), now)
 }
 
 // Done releases what the request held and judges the engine.

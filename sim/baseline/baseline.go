@@ -38,6 +38,8 @@ type rule struct {
 	pick func(r *sim.Request, candidates []int) int
 	// sent follows when the request has been counted among its engine's.
 	sent func(r *sim.Request, engine int)
+	// first tells that the first token has come.
+	first func(r *sim.Request)
 	// done tells how an attempt ended, when it is no longer counted.
 	done func(r *sim.Request, o sim.Outcome)
 }
@@ -123,7 +125,11 @@ func (b *base) Route(r *sim.Request) (int, bool) {
 }
 
 // FirstToken implements sim.Router.
-func (b *base) FirstToken(*sim.Request) {}
+func (b *base) FirstToken(r *sim.Request) {
+	if b.rule.first != nil {
+		b.rule.first(r)
+	}
+}
 
 // Done implements sim.Router.
 func (b *base) Done(r *sim.Request, o sim.Outcome) {

@@ -22,7 +22,7 @@ const (
 )
 
 // hotQuantile is Q_RIF: engines are hot above this quantile of requests in flight.
-var hotQuantile = math.Pow(2, -0.25)
+var hotQuantile = math.Pow(2, -0.75)
 
 // newPrequal is Prequal (Wydrowski, Kleinberg, Rumble and Archer, Load is not what you
 // should balance, NSDI 2024, https://arxiv.org/abs/2312.10172), one for each cluster

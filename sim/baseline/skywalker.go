@@ -45,7 +45,7 @@ func (s *skyWalker) pick(r *sim.Request, candidates []int) int {
 		}
 	}
 	if len(s.room) == 0 {
-		return s.leastOf(r, candidates, s.nearest(r, candidates))
+		s.room = append(s.room, candidates...)
 	}
 	chosen := s.nearest(r, s.room)
 	best, longest := -1, -1
@@ -103,7 +103,9 @@ func newGorgo(b *base) rule {
 		sent: func(r *sim.Request, e int) {
 			index.add(e, r.Prefix)
 			queued[e] += r.Prompt
+			r.State = nil
 		},
-		done: func(r *sim.Request, _ sim.Outcome) { queued[r.Engine] -= r.Prompt },
+		first: func(r *sim.Request) { queued[r.Engine] -= r.Prompt; r.State = true },
+		done: func(r *sim.Request, _ sim.Outcome) { if r.State == nil { queued[r.Engine] -= r.Prompt } },
 	}
 }
