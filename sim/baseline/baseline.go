@@ -38,8 +38,6 @@ type rule struct {
 	pick func(r *sim.Request, candidates []int) int
 	// sent follows when the request has been counted among its engine's.
 	sent func(r *sim.Request, engine int)
-	// first tells that the first token has come.
-	first func(r *sim.Request)
 	// done tells how an attempt ended, when it is no longer counted.
 	done func(r *sim.Request, o sim.Outcome)
 }
@@ -125,11 +123,7 @@ func (b *base) Route(r *sim.Request) (int, bool) {
 }
 
 // FirstToken implements sim.Router.
-func (b *base) FirstToken(r *sim.Request) {
-	if b.rule.first != nil {
-		b.rule.first(r)
-	}
-}
+func (b *base) FirstToken(*sim.Request) {}
 
 // Done implements sim.Router.
 func (b *base) Done(r *sim.Request, o sim.Outcome) {

@@ -22,7 +22,7 @@ const (
 )
 
 // hotQuantile is Q_RIF: engines are hot above this quantile of requests in flight.
-var hotQuantile = math.Pow(2, -0.75)
+var hotQuantile = math.Pow(2, -0.25)
 
 // newPrequal is Prequal (Wydrowski, Kleinberg, Rumble and Archer, Load is not what you
 // should balance, NSDI 2024, https://arxiv.org/abs/2312.10172), one for each cluster
@@ -39,7 +39,9 @@ var hotQuantile = math.Pow(2, -0.75)
 // minute, at the nearest RIF, network and all; an engine without any counts as fast, to
 // be tried. The paper's guard against sinkholing is not specified: an engine that
 // failed three times in a row is not probed for 10 s. Probes while there are no
-// requests are left out.
+// requests are left out. The paper's parameters are for a hundred engines: with six or
+// fewer the quantile lies among the busiest engine's own answers, which are then often
+// cold.
 func newPrequal(b *base) rule {
 	f := b.Fleet()
 	p := &prequal{base: b}

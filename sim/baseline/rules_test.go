@@ -246,7 +246,7 @@ func TestSkyWalkerKeepsPrefixesInTheRegion(t *testing.T) {
 	assert.Equal(t, 3, b.route(prompt(1, 2, 3)), "c is nearer than b")
 	f.reads(2, 10, 1, 0)
 	f.reads(3, 10, 1, 0)
-	assert.Equal(t, first, b.route(prompt(1, 2, 3)), "nobody has room: the own region's least")
+	assert.Equal(t, first, b.route(prompt(1, 2, 3)), "nobody has room: as if all had")
 }
 
 // TestGorgo: an engine farther away is worth it when what it has saves more prefill

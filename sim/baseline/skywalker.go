@@ -1,8 +1,6 @@
 package baseline
 
 import (
-	"math"
-
 	"github.com/wardrop-lb/wardrop/sim"
 )
 
@@ -18,9 +16,8 @@ import (
 // waiting and what the cluster sent since fits beside those running. A cluster's own
 // region is its nearest with engines. What an engine was sent is known to its region's
 // balancer alone, from whichever cluster it came, and is bounded by the engine's cache.
-// The original holds a request back while nobody has room; here it goes at once to
-// the engine of fewest requests for each slot in the nearest region, for a router
-// under simulation cannot hold any.
+// The original holds a request back while nobody has room; a router under simulation
+// cannot, so that it then goes at once where it would if all had room.
 func newSkyWalker(b *base) rule {
 	f := b.Fleet()
 	s := &skyWalker{base: b, regions: newRegions(f), index: newPrefixIndex(f, cacheBlocks(f)), loads: make([]float64, len(f.Engines))}
@@ -67,16 +64,6 @@ func (s *skyWalker) nearest(r *sim.Request, engines []int) int {
 	return s.regions.least(func(x *region) float64 { return x.far })
 }
 
-// leastOf is the engine of a region with the fewest requests for each slot.
-func (s *skyWalker) leastOf(r *sim.Request, candidates []int, region int) int {
-	return s.least(r, candidates, func(e int) float64 {
-		if s.regions.of[e] != region {
-			return math.Inf(1)
-		}
-		return s.loads[e] / float64(s.Fleet().Engines[e].Slots)
-	})
-}
-
 // newGorgo is GORGO (Ricci Toniolo, Dinesh and Thorstenson,
 // https://arxiv.org/abs/2602.11688): each request goes to the engine of least
 //
@@ -103,9 +90,7 @@ func newGorgo(b *base) rule {
 		sent: func(r *sim.Request, e int) {
 			index.add(e, r.Prefix)
 			queued[e] += r.Prompt
-			r.State = nil
 		},
-		first: func(r *sim.Request) { queued[r.Engine] -= r.Prompt; r.State = true },
-		done: func(r *sim.Request, _ sim.Outcome) { if r.State == nil { queued[r.Engine] -= r.Prompt } },
+		done: func(r *sim.Request, _ sim.Outcome) { queued[r.Engine] -= r.Prompt },
 	}
 }
