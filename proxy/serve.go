@@ -167,10 +167,14 @@ func (p *DataPlane) admit(q *request) (_ *refusal, cancel context.CancelFunc) {
 		q.ctx, cancel = context.WithTimeout(q.ctx, timeout-time.Since(q.arrived))
 	}
 	q.row.model.budget.Admit(q.row.Utilisation)
-	if h := q.key(); q.record.key == route.KeyNone {
-		q.pick = q.row.PickAny(h, q.work, q.arrived.UnixNano())
-	} else {
-		q.pick = q.row.Pick(h, q.work, q.arrived.UnixNano())
+	h, now := q.key(), q.arrived.UnixNano()
+	switch q.record.key {
+	case route.KeyNone:
+		q.pick = q.row.PickAny(h, q.work, now)
+	case route.KeyPrefix:
+		q.pick = q.row.PickPrefix(h, q.work, now)
+	default:
+		q.pick = q.row.Pick(h, q.work, now)
 	}
 	p.prefer(q)
 	return p.room(q), cancel

@@ -3,6 +3,7 @@ package route
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -387,4 +388,29 @@ func TestField_48_AllMarkedStillServes(t *testing.T) {
 		require.Equal(t, 1, p.Len())
 		require.Equal(t, 4, p.Passed, "and the decision says that all were marked")
 	}
+}
+
+// TestPrefixesAreBoundMoreTightlyWhenItMatters: a prefix is a guess; at high
+// utilisation a hot one spreads before it makes an engine much fuller than the rest.
+func TestPrefixesAreBoundMoreTightlyWhenItMatters(t *testing.T) {
+	const work = 100
+	most := func(utilisation float64, pick func(r *Row, h uint64) Pick) float64 {
+		s := snapshot(even(8)...)
+		s.Rows[0].Utilisation = utilisation
+		r := New(s, NewFlights(), 0.5, nil).Row("m")
+		for i := range uint64(800) {
+			h := mix(i)
+			if i%2 == 0 {
+				h = 7 // the hot one
+			}
+			p := pick(r, h)
+			_, ok := r.Take(&p, work, 0)
+			require.True(t, ok)
+		}
+		return slices.Max(load(r)) / (800 * work / 8)
+	}
+	prefix := func(r *Row, h uint64) Pick { return r.PickPrefix(h, work, 0) }
+	require.InDelta(t, 1.5, most(0.3, prefix), 0.03)
+	require.Less(t, most(0.95, prefix), 1.1)
+	require.InDelta(t, 1.5, most(0.95, func(r *Row, h uint64) Pick { return r.Pick(h, work, 0) }), 0.03, "sessions are no guess")
 }

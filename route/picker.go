@@ -15,6 +15,9 @@ const MaxOrder = 4
 // least loaded of those seen is taken.
 const maxProbes = 32
 
+// leastEps is what is left of eps for prefixes at full utilisation.
+const leastEps = 0.1
+
 // choices is how many engines PickAny looks at: four are nearly as good as all.
 const choices = 4
 
@@ -87,6 +90,7 @@ type Row struct {
 	table     slotTable
 	flights   *rowFlights
 	allowance float64 // 1 + eps
+	tight     float64 // the same for keys that are only a guess
 }
 
 // Target is one engine of a row.
@@ -105,7 +109,7 @@ func sameEngine(a, b Target) bool { return a.Engine.Name == b.Engine.Name }
 // newRow resolves a row's engines. By Little's law an engine that gets its
 // weight holds weight x time of the work in flight: that is its share.
 func newRow(s *fleet.Snapshot, sr *fleet.SnapshotRow, flights *Flights, eps float64) *Row {
-	row := &Row{Model: sr.Model, Shed: sr.Shed, Utilisation: sr.Utilisation, allowance: 1 + eps}
+	row := &Row{Model: sr.Model, Shed: sr.Shed, Utilisation: sr.Utilisation, allowance: 1 + eps, tight: 1 + eps*min(1, max(leastEps, 2*(1-sr.Utilisation)))}
 	sum := 0.0
 	for _, t := range sr.Targets {
 		e := s.Engines[t.Engine]
@@ -186,7 +190,14 @@ func (p *Pick) add(i int32) int {
 //
 // The bound is that of consistent hashing with bounded loads (Mirrokni, Thorup
 // and Zadimoghaddam 2018), weighted by each engine's share.
-func (r *Row) Pick(h uint64, work, now int64) Pick {
+func (r *Row) Pick(h uint64, work, now int64) Pick { return r.pick(h, work, now, r.allowance) }
+
+// PickPrefix is Pick for a key that is a prompt's prefix: a guess at what will come
+// again, of which much never does. So its bound gets tighter from half of the row's
+// capacity on, where an uneven load costs most.
+func (r *Row) PickPrefix(h uint64, work, now int64) Pick { return r.pick(h, work, now, r.tight) }
+
+func (r *Row) pick(h uint64, work, now int64, allowance float64) Pick {
 	p := Pick{hash: h}
 	total := float64(r.flights.work.Load())
 	least, leastLoad := int32(-1), 0.0
@@ -197,7 +208,7 @@ func (r *Row) Pick(h uint64, work, now int64) Pick {
 			break
 		}
 		t := &r.targets[i]
-		limit := r.allowance*t.Share*total + float64(work)
+		limit := allowance*t.Share*total + float64(work)
 		load := float64(t.Flight.work.Load())
 		if load < limit && t.admits(now) {
 			p.Probing = t.Flight.PassedOver()

@@ -318,10 +318,13 @@ func (w *wardrop) Route(r *Request) (int, bool) {
 	m.usual += (min(float64(c.work), 4*m.usual) - m.usual) / 64
 	m.budget.Admit(row.Utilisation)
 	now := nanos(w.Now())
-	if h, keyed := p.key(r, row, now); keyed {
-		c.pick = row.Pick(h, c.work, now)
-	} else {
+	switch h, source := p.key(r, row, now); source {
+	case route.KeyNone:
 		c.pick = row.PickAny(h, c.work, now)
+	case route.KeyPrefix:
+		c.pick = row.PickPrefix(h, c.work, now)
+	default:
+		c.pick = row.Pick(h, c.work, now)
 	}
 	charge, ok := row.Take(&c.pick, c.work, now)
 	if !ok {
@@ -386,10 +389,10 @@ func (w *wardrop) retry(r *Request, c *carried) (int, bool) {
 }
 
 // key is the affinity key's hash, or a random one where there is no key.
-func (p *plane) key(r *Request, row *route.Row, now int64) (h uint64, keyed bool) {
+func (p *plane) key(r *Request, row *route.Row, now int64) (h uint64, source route.KeySource) {
 	model := row.Model
 	if r.Session != 0 {
-		return route.HashKey(route.KeySession, model, fmt.Appendf(nil, "%d", r.Session)), true
+		return route.HashKey(route.KeySession, model, fmt.Appendf(nil, "%d", r.Session)), route.KeySession
 	}
 	if len(r.Prefix) > 0 {
 		p.prefix.Reset()
@@ -397,9 +400,9 @@ func (p *plane) key(r *Request, row *route.Row, now int64) (h uint64, keyed bool
 			p.prefix.AddHash(b.Hash)
 		}
 		h, _ := p.popularity[r.Model].Key(&p.prefix, len(row.Targets()), now)
-		return route.HashPrefix(model, h), true
+		return route.HashPrefix(model, h), route.KeyPrefix
 	}
-	return p.w.Random().Uint64(), false
+	return p.w.Random().Uint64(), route.KeyNone
 }
 
 // FirstToken records what the first token says about the engine.
