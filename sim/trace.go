@@ -43,7 +43,6 @@ type traced struct {
 	at             time.Duration
 	prompt, output int
 	prefix         []enginemodel.Block
-	session        uint64
 }
 
 // formats read traces. Errors name the line.
@@ -105,8 +104,6 @@ func readBlocks(data []byte, size int, unit, tick time.Duration) ([]traced, erro
 			Input     int      `json:"input_length"`
 			Output    int      `json:"output_length"`
 			Hashes    []uint64 `json:"hash_ids"`
-			Chat      *uint64  `json:"chat_id"`
-			Parent    *int64   `json:"parent_chat_id"`
 		}
 		if err := json.Unmarshal(lines.Bytes(), &x); err != nil {
 			return nil, fmt.Errorf("%d: %w", n, err)
