@@ -38,10 +38,16 @@ func (c *Checker) setAsks() {
 		now.first, now.decode = model.Worth()
 		if c.asks[m] != now {
 			c.asks[m] = now
-			for i := range c.engine {
-				c.engine[i].known = false
-			}
+			c.forget()
 		}
+	}
+}
+
+// forget makes all engines be described anew: an engine's number, or what it serves,
+// may be another, though the profile there is the same.
+func (c *Checker) forget() {
+	for i := range c.engine {
+		c.engine[i].known = false
 	}
 }
 

@@ -73,7 +73,9 @@ func (c *Checker) Measure(view *fleet.View, last, plan *fleet.Plan, problem poli
 	c.view, c.last, c.plan, c.problem = view, last, plan, problem
 	defer func() { c.view, c.last, c.plan = nil, nil, nil }()
 	c.objective, c.bound, c.excess = 0, 0, math.Inf(-1)
-	c.index.use(view)
+	if !c.index.use(view) {
+		c.forget()
+	}
 	c.setAsks()
 	c.setDemand()
 	c.setPast()

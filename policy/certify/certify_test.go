@@ -203,6 +203,24 @@ func TestCheckerForgets(t *testing.T) {
 	}
 }
 
+// What engines serve may change though their profiles do not: the curves and limits
+// are then others.
+func TestCheckerForgetsWhoServesWhat(t *testing.T) {
+	v, p := view(), optimal.New(optimal.Options{})
+	v.Demands = v.Demands[:3]
+	v.Models = []fleet.Model{{Name: "m", FirstToken: 1, Decode: 0.1}, {Name: "n", TokenSeconds: 3000}}
+	for round := range 2 {
+		for i := range v.Engines {
+			v.Engines[i].Models = []string{[]string{"m", "n"}[(i+round)%2]}
+			v.Engines[i].Profile = fleet.Profile{T0: 0.2, UMax: 60, Batch: 90, Kappa: 0.9, FirstToken: 0.05, Tokens: 60e3}
+		}
+		plan, err := p.Plan(v, nil)
+		require.NoError(t, err, "round %d", round)
+		_, err = certify.Check(v, nil, plan, policy.DefaultProblem())
+		require.NoError(t, err)
+	}
+}
+
 // A cold engine's capacity is recorded with or without its ramp; nothing between.
 func TestRampedCapacity(t *testing.T) {
 	v := view()

@@ -32,10 +32,10 @@ type index struct {
 	row      []int32 // by demand's position: cluster*len(models)+model
 }
 
-// use makes the index fit the view.
-func (x *index) use(view *fleet.View) {
+// use makes the index fit the view, and says whether it did already.
+func (x *index) use(view *fleet.View) bool {
 	if x.known && x.fits(view) {
-		return
+		return true
 	}
 	*x = index{known: true}
 	x.copied = fleet.View{
@@ -64,6 +64,7 @@ func (x *index) use(view *fleet.View) {
 	x.setTargets(view)
 	x.setDistances(view)
 	x.setParts()
+	return false
 }
 
 // fits compares all that the index was made of.
