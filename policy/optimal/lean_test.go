@@ -2,6 +2,7 @@ package optimal_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -50,6 +51,22 @@ func TestColumns(t *testing.T) {
 			assert.InDelta(t, cold.Objective, plan.Objective, 2*p.MaxGap*cold.Objective)
 			last = plan
 		}
+	}
+}
+
+// A fleet that all fall silent has a plan too, though its columns are still there.
+func TestColumnsWithoutDemand(t *testing.T) {
+	v, p := leanShape(1).view(), policy.DefaultProblem()
+	p.Lambda = 0 // else the last weights stay, and nothing is solved
+	solver := optimal.New(optimal.Options{Problem: &p, Warm: true})
+	for _, rate := range []float64{1, 0, 1} {
+		w := *v
+		w.Demands = slices.Clone(v.Demands)
+		for i := range w.Demands {
+			w.Demands[i].Rate *= rate
+		}
+		_, err := solver.Plan(&w, nil)
+		require.NoError(t, err, "at %v of the demand", rate)
 	}
 }
 

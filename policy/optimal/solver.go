@@ -73,7 +73,9 @@ func (s *solver) solveLean(t *tick, past *past) (bool, error) {
 	}
 	s.build.columns = &s.columns
 	for range columnRounds {
-		s.build.make(past, s.ramp)
+		if !s.build.make(past, s.ramp) {
+			return false, nil // the columns are those of a tick with demand
+		}
 		if err := s.optimize(t); err != nil {
 			return false, err
 		}
