@@ -13,7 +13,7 @@ type Plan struct {
 
 	Objective float64 // requests in the network and the engines (seconds per second), shed and churn costs included
 	Bound     float64 // certified lower bound of the objective
-	Gap       float64 // (Objective - Bound) / Objective, 0 when the objective is 0
+	Gap       float64 // (Objective - Bound) / Objective, less where that is next to nothing; 0 when it is 0
 
 	Rows    []Row
 	Engines []EngineLoad

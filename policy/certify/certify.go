@@ -12,7 +12,7 @@ import (
 type Certificate struct {
 	Objective float64 // seconds per second
 	Bound     float64 // seconds per second; no plan is cheaper
-	Gap       float64 // (Objective - Bound) / Objective, 0 when the objective is 0
+	Gap       float64 // (Objective - Bound) / Objective, 0 when the objective is 0; see trifle
 	CapExcess float64 // greatest load over capacity less 1, negative when all caps are slack
 }
 
@@ -23,6 +23,11 @@ const (
 	figureTolerance = 1e-9
 	termTolerance   = 1e-6
 )
+
+// trifle is the least that an objective counts for in the gap, as a fraction of what the
+// requests' bare time in the engines comes to. Where time is worth nothing below the
+// knee, an objective may be 1e-50: a gap of that is rounding.
+const trifle = 1e-6
 
 // Checker measures plans, and keeps its memory between calls: views that differ
 // from the last one in figures alone cost no allocation. The zero value is ready.
@@ -49,6 +54,7 @@ type Checker struct {
 	held     [len(limits{})][]float64 // by engine
 
 	objective, bound float64
+	bare             float64 // seconds per second: what the engines' requests take, each alone in its engine
 	excess           float64
 }
 
@@ -72,7 +78,7 @@ func Check(view *fleet.View, last, plan *fleet.Plan, problem policy.Problem) (Ce
 func (c *Checker) Measure(view *fleet.View, last, plan *fleet.Plan, problem policy.Problem) (Certificate, error) {
 	c.view, c.last, c.plan, c.problem = view, last, plan, problem
 	defer func() { c.view, c.last, c.plan = nil, nil, nil }()
-	c.objective, c.bound, c.excess = 0, 0, math.Inf(-1)
+	c.objective, c.bound, c.bare, c.excess = 0, 0, 0, math.Inf(-1)
 	if !c.index.use(view) {
 		c.forget()
 	}
@@ -84,7 +90,7 @@ func (c *Checker) Measure(view *fleet.View, last, plan *fleet.Plan, problem poli
 	}
 	cert := Certificate{Objective: c.objective, Bound: c.bound, CapExcess: c.excess}
 	if cert.Objective != 0 {
-		cert.Gap = (cert.Objective - cert.Bound) / cert.Objective
+		cert.Gap = (cert.Objective - cert.Bound) / max(cert.Objective, trifle*c.bare)
 	}
 	if math.IsNaN(cert.Gap) || math.IsInf(cert.Gap, 0) {
 		return cert, fmt.Errorf("certify: gap %v is not finite", cert.Gap)

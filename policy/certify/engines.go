@@ -102,12 +102,15 @@ func (c *Checker) terms(e *engine, p *fleet.EngineLoad) error {
 // loadAt finds the load, between 0 and the cap, whose slope is given, near a
 // guess.
 func (e *engine) loadAt(slope, guess float64) float64 {
+	if slope <= e.curve.Latency(0) {
+		return 0 // of a curve that begins flat Newton would not find where
+	}
 	low, high := 0.0, e.full
 	u := high / 2
 	if guess > 0 && guess < high {
 		u = guess
 	}
-	for range 200 {
+	for i := range 200 {
 		at := e.curve.At(u)
 		if math.Abs(at.Slope-slope) <= 1e-13*slope {
 			break
@@ -117,9 +120,10 @@ func (e *engine) loadAt(slope, guess float64) float64 {
 		} else {
 			high = u
 		}
-		// Newton where it stays inside, else halve.
+		// Newton where it stays inside, else halve; where that takes long, the curve is of
+		// so high a power that Newton alone would creep.
 		next := u + (slope-at.Slope)/at.Bend
-		if !(next > low && next < high) {
+		if !(next > low && next < high) || i > 20 && i%2 == 0 {
 			next = low + (high-low)/2
 		}
 		if next == u {
@@ -168,6 +172,7 @@ func (c *Checker) loads() error {
 			}
 		}
 		c.objective += e.curve.Phi(u)
+		c.bare += u * e.profile.T0
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package optimal
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/wardrop-lb/wardrop/fleet"
@@ -42,10 +43,15 @@ type trait struct {
 func (b *builder) make(past *past, ramp bool) bool {
 	b.past, b.ramp, b.signature = past, ramp, 0
 	b.fixed = 0
+	b.moment = ofT0 * shortest(b.t, b.c)
 	b.sortEngines()
 	b.addGroups()
 	b.addClasses()
 	b.addRows()
+	b.nothing = 0
+	for _, d := range b.demand {
+		b.nothing += b.moment * d
+	}
 	return len(b.row) > 0
 }
 
@@ -229,6 +235,15 @@ func (b *builder) modelOf(group int32) int32 {
 		i++
 	}
 	return b.c.models[i]
+}
+
+// shortest is the least T0 of the component's engines.
+func shortest(t *table.Table, c *component) float64 {
+	least := math.Inf(1)
+	for _, e := range c.engines {
+		least = min(least, t.Engines[e].Profile.T0)
+	}
+	return least
 }
 
 // capacity is an engine's hard cap in work/s, its ramp included where it is

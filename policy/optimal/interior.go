@@ -218,7 +218,7 @@ func (s *interior) run(from origin, limit int) error {
 
 // merit is how far the iterate is from good enough, which is 1.
 func (s *interior) merit() float64 {
-	p, enough := &s.now, s.tolerance*s.now.objective
+	p, enough := &s.now, s.enough()
 	return max(p.products/enough, p.dualRes/enough, p.primalRes/feasible)
 }
 
@@ -283,6 +283,12 @@ func (s *interior) step() {
 	axpy(s.groupPrice, s.dGroupPrice, ad)
 }
 
+// enough is how small products and dual residual are to become.
+func (s *interior) enough() float64 { return s.tolerance * s.worthwhile() }
+
+// worthwhile is the objective, but not less than what counts.
+func (s *interior) worthwhile() float64 { return max(s.now.objective, s.nothing) }
+
 // invert computes the inverses of all pairs and the sum of their products.
 func (s *interior) invert() {
 	x := s.primal
@@ -340,7 +346,7 @@ func (s *interior) predict() (target, second float64) {
 		target, second = max(target, 0.3*mean), 0
 	}
 	// Products that run ahead of the dual residual get stuck at the boundary.
-	return max(target, 0.1*max(s.now.dualRes, s.tolerance*s.now.objective)/count), second
+	return max(target, 0.1*max(s.now.dualRes, s.enough())/count), second
 }
 
 // aim sets what the corrector wants beyond the predictor's -x z.

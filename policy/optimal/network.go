@@ -16,6 +16,10 @@ const capMargin = 1e-8
 // certificate permits twice that.
 const capTolerance = 5e-10
 
+// ofT0 is the fraction of the shortest T0 below which a cost is none. Where time is worth
+// nothing until the knee, costs may be 1e-50: what is relative to them is rounding.
+const ofT0 = 1e-6
+
 // negligible is the fraction of a flow below which none of it is kept apart.
 const negligible = 1e-9
 
@@ -51,6 +55,8 @@ type network struct {
 	sideCost  []float64 // by side, seconds
 	sideBound []float64 // by side, work/s
 	fixed     float64   // part of the objective that no flow changes
+	moment    float64   // seconds: costs below it are none
+	nothing   float64   // seconds per second: objectives below it are none
 
 	linkStart []int32 // by class; one more at the end
 	linkGroup []int32

@@ -1,6 +1,7 @@
 package optimal_test
 
 import (
+	"fmt"
 	"math"
 	"sync/atomic"
 	"testing"
@@ -301,4 +302,38 @@ func TestWorth(t *testing.T) {
 	// At no load m's time is worth F, n's 3 F + (T0-F).
 	assert.InDelta(t, 2*profile.FirstToken+profile.T0-profile.FirstToken,
 		shared.Terms(n, n.Arcs[1]).Latency-shared.Terms(m, m.Arcs[1]).Latency, 1e-9)
+}
+
+// Where time is worth nothing until the knee (decode counts nothing, and nobody knows
+// the first token's part), curves are flat at 0 and costs next to nothing. There is a
+// plan all the same, whoever is asked for, and the next one moves nothing.
+func TestWorthNothingBelowTheKnee(t *testing.T) {
+	p := policy.DefaultProblem()
+	for name, serve := range map[string][2][]string{"apart": {{"m"}, {"n"}}, "shared": {{"m", "n"}, {"m", "n"}}} {
+		for _, batch := range []float64{4, 256, 1e5} {
+			for _, distance := range []float64{0, 1} {
+				for _, load := range [][2]float64{{0, 0}, {1e-6, 0}, {1, 1}, {20, 0}, {20, 20}, {30, 60}} {
+					v := talk()
+					v.Models = []fleet.Model{{Name: "m", TokenSeconds: 10, FirstToken: 1}, {Name: "n", TokenSeconds: 30, Work: 2, FirstToken: 1}}
+					for i := range v.Engines {
+						v.Engines[i].Models = serve[i]
+						v.Engines[i].Profile.Batch, v.Engines[i].Profile.Tokens = batch, 700
+					}
+					for i := range v.Distances {
+						v.Distances[i].Seconds *= distance
+					}
+					v.Demands = []fleet.Demand{{Cluster: "A", Model: "m", Rate: load[0]}, {Cluster: "C", Model: "n", Rate: load[1]}}
+					says := fmt.Sprint(name, batch, distance, load)
+					solver := optimal.New(optimal.Options{Warm: true})
+					plan, err := solver.Plan(v, nil)
+					require.NoError(t, err, says)
+					_, err = certify.Check(v, nil, plan, p)
+					require.NoError(t, err, says)
+					again, err := solver.Plan(v, plan)
+					require.NoError(t, err, says)
+					require.Zero(t, changed(plan, again), says)
+				}
+			}
+		}
+	}
 }

@@ -79,7 +79,7 @@ func (s *solver) solveLean(t *tick, past *past) (bool, error) {
 		if err := s.optimize(t); err != nil {
 			return false, err
 		}
-		if s.columns.extend(t, &s.inner) <= t.tolerance*s.inner.now.objective {
+		if s.columns.extend(t, &s.inner) <= t.tolerance*s.inner.worthwhile() {
 			break
 		}
 	}

@@ -102,7 +102,7 @@ func (s *interior) costScale() float64 {
 		slope += s.limit[k] * latency
 		limit += s.limit[k]
 	}
-	return cost/flow + slope/limit
+	return max(cost/flow+slope/limit, s.moment)
 }
 
 func (s *interior) startRow(r int, asked float64) {

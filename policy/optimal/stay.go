@@ -181,7 +181,7 @@ func (s *stayer) priceRow(at int, c, m int32) (saving float64, ok bool) {
 func (s *stayer) goodBySolution(best *interior) bool {
 	s.own = false
 	t, tab := s.tick, s.tick.t
-	if s.cost > best.now.objective*(1+enough*t.p.MaxGap) {
+	if s.cost > best.now.objective+enough*t.p.MaxGap*best.worthwhile() {
 		return false
 	}
 	fare, groups := t.p.RowChurn(), int32(len(tab.Models))

@@ -163,7 +163,7 @@ func (s *interior) stiffness(k, l int) float64 {
 }
 
 // unitOf is what a class's system counts stiffness in, so that it has no unit.
-func (s *interior) unitOf(k int) float64 { return s.slope[k] / s.limit[k] }
+func (s *interior) unitOf(k int) float64 { return max(s.slope[k], s.moment) / s.limit[k] }
 
 // wideOf gives a class's system.
 func (s *interior) wideOf(k int) (a []float64, pivots []int32, size int) {
