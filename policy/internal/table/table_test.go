@@ -51,6 +51,22 @@ func TestNumbers(t *testing.T) {
 	assert.Equal(t, 6, x.ArcCount())
 }
 
+// What models ask may change from view to view, whatever becomes of the view before.
+func TestModelsChange(t *testing.T) {
+	before := view(engine("z", "r", "n", "m"), engine("y", "s", "m"))
+	before.Models = []fleet.Model{{Name: "m", Work: 2}}
+	x := table.New(before)
+	after := view(engine("z", "r", "n", "m"), engine("y", "s", "m"))
+	after.Models = []fleet.Model{{Name: "m", Work: 3, FirstToken: 2, Decode: 1}}
+	before.Engines[0].Profile = fleet.Profile{}
+	require.True(t, x.Update(after))
+	fresh := table.New(after)
+	assert.Equal(t, fresh.Curve, x.Curve)
+	assert.Equal(t, fresh.Cap, x.Cap)
+	assert.Equal(t, fresh.Work, x.Work)
+	assert.Equal(t, fresh.Owns[1], x.Owns[1])
+}
+
 func TestPlanFrame(t *testing.T) {
 	x := table.New(view(engine("z", "r", "n", "m"), engine("y", "s", "m")))
 	plan, index := x.Plan("p")

@@ -80,7 +80,8 @@ func (t *Table) Update(view *fleet.View) bool {
 		}
 	}
 	t.View = view
-	if !t.updateModels(view) {
+	anew, ok := t.updateModels(view)
+	if !ok {
 		return false
 	}
 	for i := range view.Engines {
@@ -88,25 +89,28 @@ func (t *Table) Update(view *fleet.View) bool {
 			return false
 		}
 	}
+	if anew { // not before, for the last view's engines may hold anything by now
+		t.setCurves()
+	}
 	t.setDemand()
 	return true
 }
 
-// updateModels takes in the models' figures.
-func (t *Table) updateModels(view *fleet.View) bool {
+// updateModels takes in the models' figures, and says whether these make the engines'
+// curves anew.
+func (t *Table) updateModels(view *fleet.View) (anew, ok bool) {
 	was := t.memory.models
 	if slices.Equal(view.Models, was) {
-		return true
+		return false, true
 	}
 	for i := range view.Models {
 		if view.Models[i].Name != was[i].Name || view.Models[i].Validate() != nil {
-			return false
+			return false, false
 		}
 	}
 	copy(was, view.Models)
 	t.setModels()
-	t.setCurves()
-	return true
+	return true, true
 }
 
 func (t *Table) updateEngine(e *fleet.Engine, was *engineMemory) bool {
