@@ -33,8 +33,8 @@ type fallback struct {
 	last  *table.Last
 	plan  *fleet.Plan
 	index []int32
-	spare []float64 // by engine: room left, work/s
-	fits  []float64 // by engine: fraction of the wanted load that the cap lets in
+	spare []float64 // by engine: room left, work/s of any model
+	fits  []float64 // by engine: fraction of the wanted load that its cap and limits let in
 }
 
 func (f *fallback) make() *fleet.Plan {
@@ -42,12 +42,13 @@ func (f *fallback) make() *fleet.Plan {
 	f.SetLoads(f.plan, f.index)
 	f.spare = make([]float64, len(f.Engines))
 	f.fits = make([]float64, len(f.Engines))
+	flow := f.flow()
 	for i, e := range f.plan.Engines {
 		f.fits[i] = 1
-		if safe := f.Safe[i]; e.Load > safe {
-			f.fits[i] = safe / e.Load
+		if excess := max(e.Load/f.Cap[i]-1, f.Excess(int32(i), flow)); excess > 0 {
+			f.fits[i] = 1 / (1 + excess)
 		}
-		f.spare[i] = max(0, f.Safe[i]-e.Load)
+		f.spare[i] = f.Room(int32(i), flow)
 	}
 	for m := range int32(len(f.Models)) {
 		if len(f.Serving(m)) > 0 {
@@ -57,6 +58,21 @@ func (f *fallback) make() *fleet.Plan {
 	f.SetLoads(f.plan, f.index)
 	f.SetTerms(f.plan, f.index)
 	return f.plan
+}
+
+// flow is what the weights as they are send, in requests/s by element of Serving.
+func (f *fallback) flow() []float64 {
+	flow := make([]float64, f.ServingCount())
+	for at, i := range f.index {
+		if i < 0 {
+			continue
+		}
+		start := f.ServingStart(int32(at % len(f.Models)))
+		for j, a := range f.plan.Rows[i].Arcs {
+			flow[start+j] += f.Rate[at] * a.Weight
+		}
+	}
+	return flow
 }
 
 // wish sets the weights that the rows would have without caps.

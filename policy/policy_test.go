@@ -37,7 +37,8 @@ func TestRowFloor(t *testing.T) {
 	assert.InDelta(t, 1e-4, p.RowFloor(1000), 1e-12)
 }
 
-// view draws a fleet of two models, some engines serving both.
+// view draws a fleet of two models, some engines serving both; of even seeds, models that
+// ask different things of engines with limits.
 func view(seed uint64, load float64) *fleet.View {
 	r := rand.New(rand.NewPCG(seed, 6))
 	v := &fleet.View{}
@@ -62,6 +63,15 @@ func view(seed uint64, load float64) *fleet.View {
 			Name: fmt.Sprint("e", e), Region: "r", Models: models,
 			Profile: fleet.Profile{T0: 0.2, UMax: 50 + 100*r.Float64(), Batch: 200, Kappa: 0.9},
 		})
+	}
+	if seed%2 == 0 {
+		v.Models = []fleet.Model{
+			{Name: "m", Work: 0.5 + r.Float64(), TokenSeconds: 1000 * r.Float64(), FirstToken: r.Float64(), Decode: 1},
+			{Name: "n", TokenSeconds: 1000 * r.Float64(), SlotSeconds: r.Float64()},
+		}
+		for i := range v.Engines {
+			v.Engines[i].Profile.Tokens, v.Engines[i].Profile.Slots = 60e3*r.Float64(), 60*r.Float64()
+		}
 	}
 	return v
 }
@@ -93,6 +103,27 @@ func requireLowestFirst(t *testing.T, plan *fleet.Plan) {
 			require.False(t, row.Shed[k] > 0 && row.Shed[k+1] < 1 && row.Rate > 0, "%v", row.Shed)
 		}
 	}
+}
+
+// What a last plan's mixture of models leaves within an engine's limits stays: that
+// another mixture would break them is no reason to refuse anything.
+func TestRescaleKeepsMixtures(t *testing.T) {
+	v := &fleet.View{
+		Clusters: []fleet.Cluster{{Name: "c"}}, Distances: []fleet.Distance{{Cluster: "c", Region: "r"}},
+		Models:  []fleet.Model{{Name: "m", TokenSeconds: 1000}},
+		Demands: []fleet.Demand{{Cluster: "c", Model: "m", Rate: 10}, {Cluster: "c", Model: "n", Rate: 80}},
+		Engines: []fleet.Engine{{Name: "e", Region: "r", Models: []string{"m", "n"}, Profile: fleet.Profile{T0: 0.2, UMax: 150, Batch: 200, Kappa: 0.9, Tokens: 12e3}}},
+	}
+	plan := policy.ByCapacity(v)
+	for i := range plan.Rows {
+		assert.Zero(t, plan.Rows[i].Shed)
+	}
+	v.Demands[0].Rate = 15
+	plan = policy.Rescale(v, plan)
+	m := plan.Row("c", "m")
+	assert.InEpsilon(t, 12, m.Admitted(), 1e-9, "its tokens are all held")
+	_, err := certify.Measure(v, nil, plan, policy.DefaultProblem())
+	assert.NoError(t, err)
 }
 
 func TestRescaleKeepsWeights(t *testing.T) {

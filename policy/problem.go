@@ -9,13 +9,16 @@ import (
 
 // Problem is what solver and certificate must agree on: the prices of a plan's
 // objective and the tolerances of its weights. With x the flow in requests/s
-// from a row (cluster, model) to an engine, u an engine's load and s the flow
-// refused, a plan's objective in seconds per second is
+// from a row (cluster, model) to an engine, u an engine's load in work/s, each
+// request counted by its model's work, and s the flow refused, a plan's objective
+// in seconds per second is
 //
-//	sum x (distance + offset) + sum (Phi(u) + penalty u) + sum V s
+//	sum x (distance + offset + penalty + own) + sum Phi(u) + sum V s
 //	  + Lambda/2 sum |X - X0| + Lambda sum |Y - Y0|
 //
-// subject to u <= capacity, flow and refusals adding up to the demand.
+// subject to u <= capacity, flow and refusals adding up to the demand. Phi is what
+// time in the engine is worth to its models in the mean, own what a model differs in
+// (fleet.OwnLatency).
 //
 // Moving is counted twice: by model and engine, at the churn price, where Y adds up
 // the flow of all the model's rows to the engine; and by row and group, at half of
@@ -34,18 +37,19 @@ import (
 // nothing for Y.
 //
 // An engine's capacity is the least of its profile's fraction of saturation and
-// of what its tokens and slots are enough for. Requests of different models may
-// hold different amounts of these; an engine that serves several counts each as
-// the greediest of its models, so that no mixture of them breaks a limit.
+// of what its tokens and slots are enough for. Where its models hold different
+// amounts of these by unit of work, each is a constraint of its own beside the
+// capacity: what the flows hold is within the limit.
 //
 // The capacity of an engine with a ramp (fleet.Engine.Ramp) is that fraction of
-// it, unless the component would then refuse requests.
+// it, unless the component would then refuse requests. Its limits on tokens and slots
+// stay as they are.
 //
 // V is what refusing a request of a priority costs. Shedding is the last resort,
 // so V counts beyond the dearest request that could be admitted instead:
 //
 //	V = base + Refuse[priority]
-//	base = max over the component of (distance + offset + penalty + Phi'(capacity)) + 1.5 Lambda
+//	base = max over the component of (distance + offset + penalty + own + work Phi'(capacity)) + 1.5 Lambda
 //
 // where the component is all engines joined by models in common, and the
 // distance is the greatest from any cluster. Hence the plan routes all that the

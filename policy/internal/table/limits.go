@@ -36,7 +36,7 @@ func (t *Table) setModel(m int, x fleet.Model) {
 func (t *Table) setCurves() {
 	n := len(t.Engines)
 	if len(t.Curve) != n {
-		t.Curve, t.Cap, t.Safe, t.top = make([]latency.Model, n), make([]float64, n), make([]float64, n), make([]float64, n)
+		t.Curve, t.Cap, t.top = make([]latency.Model, n), make([]float64, n), make([]float64, n)
 		for r := range t.Limits {
 			t.Limits[r] = make([]float64, n)
 		}
@@ -64,7 +64,6 @@ func (t *Table) setCurve(i int, e *fleet.Engine) {
 	t.plain[i] = first == 1 && decode == 1
 	t.Curve[i] = latency.Weighted(e.Profile, first, decode)
 	t.Cap[i] = t.Curve[i].Capacity()
-	t.Safe[i] = t.Cap[i]
 	t.setLimit(i, Tokens, e.Profile.Tokens)
 	t.setLimit(i, Slots, e.Profile.Slots)
 	slope := t.Curve[i].At(t.Cap[i]).Slope
@@ -99,11 +98,28 @@ func (t *Table) setLimit(i int, r Resource, limit float64) {
 	case most*t.Curve[i].Capacity() <= limit:
 	case least == most:
 		t.Cap[i] = min(t.Cap[i], limit/most)
-		t.Safe[i] = min(t.Safe[i], limit/most)
 	default:
 		t.Limits[r][i] = limit
-		t.Safe[i] = min(t.Safe[i], limit/most)
 	}
+}
+
+// Room is what engine e can take beside flows in requests/s by element of Serving, in
+// work/s of any of its models: the greediest counts.
+func (t *Table) Room(e int32, flow []float64) float64 {
+	room := t.Cap[e] - t.Load(e, flow)
+	for r := range t.Limits {
+		limit := t.Limits[r][e]
+		if limit == 0 {
+			continue
+		}
+		used, most, at := 0.0, 0.0, t.ServesAt(e)
+		for j, m := range t.Serves(e) {
+			used += flow[at[j]] * t.Work[m] * t.Holds[r][m]
+			most = max(most, t.Holds[r][m])
+		}
+		room = min(room, (limit-used)/most)
+	}
+	return max(0, room)
 }
 
 // Seconds is what a request of work 1 spends in engine e at a load, given what that

@@ -26,7 +26,6 @@ type Table struct {
 	Places   int             // number of places
 	Curve    []latency.Model // by engine: what its latency is worth
 	Cap      []float64       // by engine, work/s, whatever its ramp
-	Safe     []float64       // by engine, work/s: no more than that breaks no limit, whoever sends it
 	top      []float64       // by engine: the most that a request is worth at the cap, seconds
 
 	// What a request of each model asks: Work, and what that holds of each Resource,
