@@ -92,6 +92,7 @@ func TestMistakes(t *testing.T) {
 		"cert without key":   {good + "proxy: {engine_tls: {cert_file: c.pem}}\n", `w.yaml:11:21: proxy.engine_tls: cert_file and key_file go together: set both or none`},
 		"model of nobody":    {good + "models: [{name: dem}]\n", `w.yaml:11:17: models[0].name: unknown model "dem": did you mean "demo"?`},
 		"no work":            {good + "models: [{name: demo, work: 0}]\n", `w.yaml:11:29: models[0].work: 0 is not between 1e-06 and 1e+06`},
+		"holds the world":    {good + "models: [{name: demo, slot_seconds: 1e99}]\n", `w.yaml:11:37: models[0].slot_seconds: 1e+99 is not between 0 and 1e+15`},
 		"worth nothing":      {good + "models: [{name: demo, worth: {decode: 0}}]\n", `w.yaml:11:30: models[0].worth: its time is worth nothing: want a first_token or a decode above 0`},
 		"late first token":   {edit("u_max: 125", "u_max: 125, first_token: 300ms"), `engines[0].profile.first_token: 300ms is more than t0, 200ms`},
 		"spread too wide":    {edit("u_max: 125", "u_max: 125, spread: 11"), `engines[0].profile.spread: 11 is not above 0 and at most 10`},

@@ -139,10 +139,10 @@ func (k *checker) models() {
 			k.reference(path+".name", "model", m.Name, known)
 		}
 		if k.c.has(path + ".work") {
-			k.inRange(path+".work", m.Work, 1e-6, fleet.MaxWork)
+			k.inRange(path+".work", m.Work, fleet.LeastWork, fleet.MaxWork)
 		}
-		k.inRange(path+".token_seconds", m.TokenSeconds, 0, math.MaxFloat64)
-		k.inRange(path+".slot_seconds", m.SlotSeconds, 0, math.MaxFloat64)
+		k.inRange(path+".token_seconds", m.TokenSeconds, 0, fleet.MaxHeld)
+		k.inRange(path+".slot_seconds", m.SlotSeconds, 0, fleet.MaxHeld)
 		k.inRange(path+".worth.first_token", m.Worth.FirstToken, 0, fleet.MaxWork)
 		k.inRange(path+".worth.decode", m.Worth.Decode, 0, fleet.MaxWork)
 		if k.c.has(path+".worth") && m.Worth.FirstToken == 0 && m.Worth.Decode == 0 {

@@ -43,6 +43,8 @@ func TestViewErrorsNameTheField(t *testing.T) {
 		"profile.slots: NaN":                      func(v *View) { v.Engines[0].Profile.Slots = math.NaN() },
 		`models[0]: "" is empty`:                  func(v *View) { v.Models = []Model{{}} },
 		"models[0]: work: -1":                     func(v *View) { v.Models = []Model{{Name: "m", Work: -1}} },
+		"models[0]: work: 1e-09 is not":           func(v *View) { v.Models = []Model{{Name: "m", Work: 1e-9}} },
+		"models[0]: token_seconds: 1e+16 is not":  func(v *View) { v.Models = []Model{{Name: "m", TokenSeconds: 1e16}} },
 		"models[0]: first_token: NaN":             func(v *View) { v.Models = []Model{{Name: "m", FirstToken: math.NaN()}} },
 		"models[0]: decode: 2e+06 is not":         func(v *View) { v.Models = []Model{{Name: "m", Decode: 2e6}} },
 		"models[0]: token_seconds: -1":            func(v *View) { v.Models = []Model{{Name: "m", TokenSeconds: -1}} },
@@ -85,6 +87,7 @@ func TestSnapshotValidation(t *testing.T) {
 		"predicted: -1":    func(s *Snapshot) { s.Rows[0].Targets[0].Predicted = -1 },
 		"network: NaN":     func(s *Snapshot) { s.Rows[0].Targets[0].Network = math.NaN() },
 		"shed: NaN":        func(s *Snapshot) { s.Rows[0].Shed[1] = math.NaN() },
+		"utilisation: NaN": func(s *Snapshot) { s.Rows[0].Utilisation = math.NaN() },
 		"not sorted":       func(s *Snapshot) { s.Rows = append(s.Rows, s.Rows[0]) },
 	} {
 		s := good()

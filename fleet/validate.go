@@ -101,8 +101,13 @@ func (v *View) Validate() error {
 	return errors.Join(errs...)
 }
 
-// MaxWork bounds what a model's requests count: more is a slip of the unit.
-const MaxWork = 1e6
+// LeastWork and MaxWork bound what a model's requests count, MaxHeld what they hold of
+// tokens and slots: what lies beyond is a slip of the unit.
+const (
+	LeastWork = 1e-6
+	MaxWork   = 1e6
+	MaxHeld   = 1e15
+)
 
 func (v *View) validateModels(bad func(format string, args ...any)) {
 	seen := map[string]bool{}
@@ -119,12 +124,15 @@ func (v *View) validateModels(bad func(format string, args ...any)) {
 
 // Validate reports what is wrong with the model's figures.
 func (m Model) Validate() error {
+	if m.Work > 0 && m.Work < LeastWork {
+		return fmt.Errorf("work: %v is not in [%v, %v]", m.Work, LeastWork, MaxWork)
+	}
 	return errors.Join(
 		inRange("work", m.Work, 0, MaxWork),
 		inRange("first_token", m.FirstToken, 0, MaxWork),
 		inRange("decode", m.Decode, 0, MaxWork),
-		inRange("token_seconds", m.TokenSeconds, 0, math.MaxFloat64),
-		inRange("slot_seconds", m.SlotSeconds, 0, math.MaxFloat64),
+		inRange("token_seconds", m.TokenSeconds, 0, MaxHeld),
+		inRange("slot_seconds", m.SlotSeconds, 0, MaxHeld),
 	)
 }
 
@@ -224,6 +232,9 @@ func (r *SnapshotRow) validate(engines int) error {
 	}
 	if math.Abs(sum-1) > weightTolerance {
 		return fmt.Errorf("weights add up to %v, not 1", sum)
+	}
+	if err := inRange("utilisation", r.Utilisation, 0, math.MaxFloat64); err != nil {
+		return err
 	}
 	for _, f := range r.Shed {
 		if !(f >= 0 && f <= 1) {
