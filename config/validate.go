@@ -25,7 +25,10 @@ func (k *checker) fail(path, format string, args ...any) {
 }
 
 func place(file string, positions map[string]position, path, message string) Problem {
-	at := position{1, 1}
+	at, ok := positions[""] // of a configuration within another file
+	if !ok {
+		at = position{1, 1}
+	}
 	for p := path; p != ""; p = parent(p) {
 		if pos, ok := positions[p]; ok {
 			at = pos

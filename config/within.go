@@ -48,7 +48,7 @@ func Within(name string, data []byte, key string, rest any) (*Config, *Places, e
 	outer.value(root, reflect.ValueOf(rest).Elem(), "")
 	var c *Config
 	if inner != nil {
-		c = &Config{file: name, data: data, positions: map[string]position{}}
+		c = &Config{file: name, data: data, positions: map[string]position{"": {inner.Line, inner.Column}}}
 		d := decoder{file: name, positions: c.positions}
 		d.value(inner, reflect.ValueOf(c).Elem(), "")
 		if len(d.problems) == 0 {
