@@ -329,6 +329,9 @@ func TestWorthNothingBelowTheKnee(t *testing.T) {
 					require.NoError(t, err, says)
 					_, err = certify.Check(v, nil, plan, p)
 					require.NoError(t, err, says)
+					for _, e := range plan.Engines {
+						require.False(t, e.Full() && e.Load < e.Capacity/4, "%s: what is left of no price fills no engine: %v", says, e)
+					}
 					again, err := solver.Plan(v, plan)
 					require.NoError(t, err, says)
 					require.Zero(t, changed(plan, again), says)

@@ -102,7 +102,8 @@ func (r *result) takeTerms(s *interior) {
 func (r *result) takeLimits(s *interior, k int) {
 	for i := int(s.extraStart[k]); i < int(s.extraStart[k+1]); i++ {
 		price := s.dual[s.extras+i] * s.extraScale[i]
-		if s.dual[s.extras+i] < 1e-6*s.slope[k] {
+		slack := s.primal[s.extras+i] > 0.05*s.extraLimit[i]
+		if dual := s.dual[s.extras+i]; dual < 1e-6*s.slope[k] || slack && dual < 1e-3*s.moment {
 			price = 0
 		}
 		for _, e := range s.members[s.memberStart[k]:s.memberStart[k+1]] {
@@ -126,19 +127,11 @@ func (s *interior) terms(k int) (own, congestion, cap float64) {
 		at = latency.At(curve, u)
 	}
 	cap = s.dual[s.caps+k]
-	if s.primal[s.caps+k] > 0.05*s.limit[k] && cap < 1e-3*at.Slope {
+	if s.primal[s.caps+k] > 0.05*s.limit[k] && cap < 1e-3*max(at.Slope, s.moment) {
 		// The cap is slack, its price a trace of the interior method. The trace
 		// belongs to the engine's price all the same: it is that of a load a little
 		// higher.
-		target := at.Slope + cap
-		at = latency.At(curve, u)
-		for range 4 {
-			if math.Abs(at.Slope-target) <= 1e-13*target {
-				break
-			}
-			u = max(0, min(u+(target-at.Slope)/at.Bend, limit))
-			at = latency.At(curve, u)
-		}
+		u, at = loadAt(curve, u, limit, at.Slope+cap)
 		cap = 0
 	}
 	own = at.Slope
@@ -146,6 +139,29 @@ func (s *interior) terms(k int) (own, congestion, cap float64) {
 		own = min(own, at.Phi/u)
 	}
 	return own, at.Slope - own, cap
+}
+
+// loadAt finds the load, up to the limit, at which a curve has a slope, from a load a
+// little lower. A few of Newton's steps do, but where the curve is all but flat.
+func loadAt(curve *latency.Model, u, limit, slope float64) (float64, latency.Curve) {
+	low, high := u, limit
+	at := latency.At(curve, u)
+	for i := range 100 {
+		if off := math.Abs(at.Slope - slope); off <= 1e-13*slope || i >= 4 && off <= 1e-9*slope {
+			break
+		}
+		if at.Slope < slope {
+			low = u
+		} else {
+			high = u
+		}
+		u = max(0, min(u+(slope-at.Slope)/at.Bend, limit))
+		if i >= 4 && (i%2 == 0 || !(u > low && u < high)) {
+			u = low + (high-low)/2
+		}
+		at = latency.At(curve, u)
+	}
+	return u, at
 }
 
 func (r *result) takeFlows(b *builder, s *interior) {
