@@ -9,7 +9,8 @@ import (
 	"github.com/wardrop-lb/wardrop/fleet"
 )
 
-// Plan is a plan in its stable JSON form. Times are seconds, loads requests/s.
+// Plan is a plan in its stable JSON form. Times are seconds; loads are requests/s, each
+// counted by its model's work.
 type Plan struct {
 	Epoch     uint64            `json:"epoch,omitempty"`
 	Version   uint64            `json:"version,omitempty"`

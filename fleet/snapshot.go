@@ -20,7 +20,7 @@ type SnapshotEngine struct {
 	Region   string
 	URL      string
 	Kind     string
-	Capacity float64 // requests/s, the hard cap
+	Capacity float64 // requests/s, each counted by its model's work: the hard cap
 	Protocol string  // "http1" or "h2c"
 	// Collector is the cluster whose data planes read the engine's signals.
 	Collector string
