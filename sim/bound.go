@@ -20,7 +20,7 @@ func Bound(s *Scenario) (float64, error) {
 	problem := policy.DefaultProblem()
 	problem.Lambda, problem.Floor, problem.Keep = 0, 0, 0
 	solver := optimal.New(optimal.Options{Problem: &problem, Warm: true})
-	w, err := newWorld(s, Options{})
+	w, err := newWorld(s, Options{}, nil)
 	if err != nil {
 		return 0, err
 	}

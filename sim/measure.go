@@ -75,14 +75,15 @@ func (m *measure) arrived(r *Request) {
 	}
 }
 
-// sent counts an attempt, and at the first what of the prompt anybody has seen before.
-func (m *measure) sent(r *Request) {
+// tried counts attempts at engines.
+func (m *measure) tried(r *Request, attempts int) {
 	if m.counts(r) {
-		m.count.Attempts++
+		m.count.Attempts += attempts
 	}
-	if r.Attempts > 1 {
-		return
-	}
+}
+
+// prompt counts what of a prompt anybody has seen before.
+func (m *measure) prompt(r *Request) {
 	known, leading := 0, true
 	for _, b := range r.Prefix {
 		if _, ok := m.seen[b.Hash]; ok {
@@ -159,13 +160,12 @@ func (m *measure) sample(w *world) {
 	m.samples++
 	interval := time.Duration(w.scenario.Signals.Interval).Seconds()
 	for i := range w.engines {
-		e := &w.engines[i]
-		g := e.model.Gauges(e.clock(w.now))
-		if g.Waiting > 0 {
+		running, waiting := w.load(i)
+		if waiting > 0 {
 			m.overload += interval
 		}
 		if i < len(m.loads) && m.samples <= points {
-			m.loads[i] = append(m.loads[i], float32(g.Running+g.Waiting))
+			m.loads[i] = append(m.loads[i], float32(running+waiting))
 		}
 	}
 }

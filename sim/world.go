@@ -18,6 +18,7 @@ type world struct {
 	fleet    *Fleet
 	router   Router
 	engines  []engine
+	played   *played // in place of the router and the engines' models; nil in a simulation
 	sources  []*source
 	random   *rand.Rand // of routers
 	jitter   *rand.Rand
@@ -70,7 +71,7 @@ type Options struct {
 // Run runs a scenario under a router. A context that ends stops it: the result is then
 // of what was run, and Partial. The error says what of the scenario cannot be run.
 func Run(ctx context.Context, s *Scenario, name string, maker Maker, o Options) (*Result, error) {
-	w, err := newWorld(s, o)
+	w, err := newWorld(s, o, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -97,12 +98,15 @@ func Run(ctx context.Context, s *Scenario, name string, maker Maker, o Options) 
 	return w.result(name, min(w.now, end), ctx.Err() != nil), nil
 }
 
-func newWorld(s *Scenario, o Options) (*world, error) {
-	w := &world{scenario: s, seed: o.Seed, control: true, random: rand.New(rand.NewPCG(o.Seed, 1<<62)), jitter: rand.New(rand.NewPCG(o.Seed, 1<<61))}
+func newWorld(s *Scenario, o Options, played *played) (*world, error) {
+	w := &world{scenario: s, seed: o.Seed, control: true, played: played, random: rand.New(rand.NewPCG(o.Seed, 1<<62)), jitter: rand.New(rand.NewPCG(o.Seed, 1<<61))}
 	if err := w.setFleet(); err != nil {
 		return nil, err
 	}
 	for i := range w.engines {
+		if played != nil {
+			break
+		}
 		if err := w.engines[i].start(o.Steps); err != nil {
 			return nil, fmt.Errorf("engine %q: %w", w.fleet.Engines[i].Name, err)
 		}
@@ -119,7 +123,9 @@ func newWorld(s *Scenario, o Options) (*world, error) {
 		w.sources = append(w.sources, newSource(clusters[d.Cluster], models[d.Model], d.Priority, d.Rate, s.loadOf(d.Cluster, d.Model), o.Seed))
 	}
 	w.measure = newMeasure(w)
-	w.signals.reset(w, o.Seed)
+	if played == nil {
+		w.signals.reset(w, o.Seed)
+	}
 	return w, nil
 }
 
@@ -220,7 +226,11 @@ func (w *world) admit(r *Request) {
 			}
 		})
 	}
-	w.route(r)
+	if w.played != nil {
+		w.played.send(r)
+	} else {
+		w.route(r)
+	}
 }
 
 // route asks the router, and sends.
@@ -233,7 +243,10 @@ func (w *world) route(r *Request) {
 	r.Engine, r.Sent = e, w.now
 	r.Attempts++
 	r.attempt++
-	w.measure.sent(r)
+	w.measure.tried(r, 1)
+	if r.Attempts == 1 {
+		w.measure.prompt(r)
+	}
 	w.add(event{at: w.now + w.way(r), kind: delivery, sender: r, stamp: r.attempt})
 }
 
@@ -369,6 +382,11 @@ func (w *world) answer(r *Request, stamp uint32) {
 		w.router.FirstToken(r)
 	}
 	w.router.Done(r, Answered)
+	w.finish(r)
+}
+
+// finish ends an answered request; its conversation may go on.
+func (w *world) finish(r *Request) {
 	w.measure.answered(r)
 	if r.source >= 0 {
 		if think, ok := w.sources[r.source].follow(r); ok {
@@ -424,91 +442,25 @@ func (w *world) withdraw(r *Request) {
 
 // leave is a client that has waited long enough.
 func (w *world) leave(r *Request) {
-	w.withdraw(r)
-	r.attempt++
-	w.router.Done(r, Cancelled)
+	if w.played != nil {
+		w.played.withdraw(r)
+	} else {
+		w.withdraw(r)
+		r.attempt++
+		w.router.Done(r, Cancelled)
+	}
 	w.measure.left(r)
 	w.again(r)
 }
 
-// happen begins or ends one of the scenario's events.
-func (w *world) happen(e *Event, begins bool) {
-	w.measure.note(w.now, e, begins)
-	switch {
-	case e.Control != "":
-		w.control = !begins
-	case e.Do != "":
-		for _, i := range w.scenario.enginesOf(e) {
-			w.change(i, e, begins)
-		}
-	default:
-		for _, s := range w.sources {
-			if matches(e.Cluster, w.fleet.Clusters[s.cluster].Name) {
-				if begins {
-					s.factor *= e.Factor
-				} else {
-					s.factor = 1
-				}
-			}
-		}
+// load is how many requests are in an engine, and how many of them wait.
+func (w *world) load(i int) (running, waiting int) {
+	if w.played != nil {
+		return w.played.Load(i)
 	}
-}
-
-func (w *world) change(i int, event *Event, begins bool) {
 	e := &w.engines[i]
-	switch event.Do {
-	case "down":
-		e.down = begins
-		if begins {
-			w.crash(i)
-		}
-	case "drain":
-		e.drained = begins
-	case "hang":
-		w.hang(i, begins)
-	default:
-		e.factor = 1
-		if begins {
-			e.factor = event.Factor
-		}
-		e.model.SetSlowdown(e.factor, e.clock(w.now))
-		w.schedule(i)
-	}
-}
-
-// hang stops an engine's time, or lets it go on.
-func (w *world) hang(i int, begins bool) {
-	e := &w.engines[i]
-	if begins == e.hung {
-		return
-	}
-	if begins {
-		e.hung, e.since = true, w.now
-		e.stamp++
-		e.awake = false
-		return
-	}
-	e.hung = false
-	e.lost += w.now - e.since
-	w.schedule(i)
-}
-
-// crash breaks everything off that is in an engine, which comes back empty.
-func (w *world) crash(i int) {
-	e := &w.engines[i]
-	for slot, r := range w.inside {
-		if r != nil && r.Engine == i {
-			e.model.Cancel(uint64(slot), e.clock(w.now))
-			w.vacate(r)
-			w.add(event{at: w.now + w.way(r), kind: broken, sender: r, stamp: r.attempt})
-		}
-	}
-	e.stamp++
-	e.awake = false
-	_, steps := e.model.(*enginemodel.Stepped)
-	_ = e.start(steps)             // it could be made before
-	e.lost, e.since = w.now, w.now // its clock begins anew
-	e.model.SetSlowdown(e.factor, 0)
+	g := e.model.Gauges(e.clock(w.now))
+	return g.Running, g.Waiting
 }
 
 // sample is taken at every interval of the signals.

@@ -80,13 +80,23 @@ func newAnswer(s *Server, j job, c *call, finish string) *answer {
 }
 
 type usage struct {
-	Prompt     int `json:"prompt_tokens"`
-	Total      int `json:"total_tokens"`
-	Completion int `json:"completion_tokens"`
+	Prompt     int           `json:"prompt_tokens"`
+	Total      int           `json:"total_tokens"`
+	Completion int           `json:"completion_tokens"`
+	Details    *usageDetails `json:"prompt_tokens_details,omitempty"`
 }
 
+type usageDetails struct {
+	Cached int64 `json:"cached_tokens"`
+}
+
+// usage is as vLLM's: details stand there only when something was in the cache.
 func (a *answer) usage(tokens int) usage {
-	return usage{a.call.prompt, a.call.prompt + tokens, tokens}
+	u := usage{Prompt: a.call.prompt, Total: a.call.prompt + tokens, Completion: tokens}
+	if n := a.call.cached.Load(); n > 0 {
+		u.Details = &usageDetails{n}
+	}
+	return u
 }
 
 // whole is the answer in one piece.

@@ -19,6 +19,7 @@ type call struct {
 	prompt, output int
 	arrived        time.Time
 	tokens         atomic.Int64  // generated so far
+	cached         atomic.Int64  // of the prompt's; set with the first token
 	notify         chan struct{} // holds one: there are more tokens than before
 }
 
@@ -79,10 +80,11 @@ func (s *Server) finishStep() {
 	s.events = s.engine.End(s.events[:0])
 	for _, e := range s.events {
 		c := s.calls[e.ID]
-		c.tokens.Store(int64(e.Token))
 		if e.First() {
+			c.cached.Store(int64(e.Cached))
 			s.metrics.firstToken(time.Since(c.arrived))
 		}
+		c.tokens.Store(int64(e.Token))
 		if e.Last {
 			delete(s.calls, e.ID)
 		}
@@ -102,7 +104,7 @@ func (s *Server) show() {
 }
 
 // submit puts a request into the model; the error is enginemodel's.
-func (s *Server) submit(prompt, output int) (*call, error) {
+func (s *Server) submit(prompt, output int, prefix []enginemodel.Block) (*call, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.show()
@@ -115,7 +117,7 @@ func (s *Server) submit(prompt, output int) (*call, error) {
 		id: s.lastID + 1, prompt: prompt, output: output,
 		arrived: now, notify: make(chan struct{}, 1),
 	}
-	if err := s.engine.Add(enginemodel.Request{ID: c.id, Prompt: prompt, Output: output}, at); err != nil {
+	if err := s.engine.Add(enginemodel.Request{ID: c.id, Prompt: prompt, Output: output, Prefix: prefix}, at); err != nil {
 		return nil, err
 	}
 	s.lastID++

@@ -105,6 +105,8 @@ func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 	p.counter("vllm:num_preemptions", "Cumulative number of preemption from the engine.", g.Preemptions)
 	p.counter("vllm:prompt_tokens", "Number of prefill tokens processed.", g.PromptTokens)
 	p.counter("vllm:generation_tokens", "Number of generation tokens processed.", g.GenerationTokens)
+	p.counter("vllm:prefix_cache_queries", "Prefix cache queries, in terms of number of queried tokens.", g.PrefixQueries)
+	p.counter("vllm:prefix_cache_hits", "Prefix cache hits, in terms of number of cached tokens.", g.PrefixHits)
 	s.cacheConfig(p)
 	s.metrics.write(p)
 
@@ -113,10 +115,13 @@ func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) cacheConfig(p *page) {
-	c := s.config.Params
+	c, caching := s.config.Params, "True"
+	if c.NoPrefixCache || s.config.PromptTokens > 0 {
+		caching = "False"
+	}
 	p.header("vllm:cache_config_info", "gauge", "Information of the LLMEngine CacheConfig")
-	p.printf("vllm:cache_config_info{block_size=\"%d\",cache_dtype=\"auto\",enable_prefix_caching=\"False\",engine=\"0\","+
-		"kv_cache_size_tokens=\"%d\",num_gpu_blocks=\"%d\"} 1.0\n", c.BlockSize, c.MaxTokens(), c.Blocks)
+	p.printf("vllm:cache_config_info{block_size=\"%d\",cache_dtype=\"auto\",enable_prefix_caching=\"%s\",engine=\"0\","+
+		"kv_cache_size_tokens=\"%d\",num_gpu_blocks=\"%d\"} 1.0\n", c.BlockSize, caching, c.MaxTokens(), c.Blocks)
 }
 
 func (m *metrics) write(p *page) {

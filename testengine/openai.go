@@ -158,11 +158,11 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, b *body) bool {
 
 // start puts a request into the model; nil when it has answered instead.
 func (s *Server) start(w http.ResponseWriter, prompt string, output int) *call {
-	tokens := s.config.PromptTokens
+	tokens, prefix := s.config.PromptTokens, []enginemodel.Block(nil)
 	if tokens == 0 {
-		tokens = 1 + len(prompt)/4
+		tokens, prefix = textTokens(prompt), prefixOf(prompt, s.config.Params.BlockSize)
 	}
-	c, err := s.submit(tokens, output)
+	c, err := s.submit(tokens, output, prefix)
 	if err == nil {
 		return c
 	}

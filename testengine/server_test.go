@@ -315,3 +315,29 @@ func TestManyStreamsAreComplete(t *testing.T) {
 	clients.Wait()
 	r.eventually("all are counted", func(s testengine.Stats) bool { return s.Finished == streams && s.Cancelled == 0 })
 }
+
+// TestPromptsThatBeginAlike holds the cache to whole blocks of text, and the answer's
+// usage to what was in it.
+func TestPromptsThatBeginAlike(t *testing.T) {
+	s := start(t, testengine.Config{Models: []string{"m"}})
+	prompt := strings.Repeat("All that was said before. ", 20) // 520 bytes: 131 tokens, 8 blocks of 16
+	cached := func(prompt string) int64 {
+		var a struct {
+			Usage struct {
+				Details struct {
+					Cached int64 `json:"cached_tokens"`
+				} `json:"prompt_tokens_details"`
+			} `json:"usage"`
+		}
+		body := fmt.Sprintf(`{"model":"m","prompt":%q,"max_tokens":1}`, prompt)
+		resp, err := http.Post(s.URL()+"/v1/completions", "application/json", strings.NewReader(body))
+		require.NoError(t, err)
+		defer func() { _ = resp.Body.Close() }()
+		require.NoError(t, json.NewDecoder(resp.Body).Decode(&a))
+		return a.Usage.Details.Cached
+	}
+	require.Zero(t, cached(prompt))
+	require.EqualValues(t, 8*16, cached(prompt+"And now this."))
+	require.EqualValues(t, 4*16, cached(prompt[:4*64]+"Something else, and long enough that another block is whole."))
+	require.Zero(t, cached("x"+prompt))
+}

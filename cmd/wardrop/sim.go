@@ -76,16 +76,7 @@ func (c *simCmd) Run(env *environment) error {
 }
 
 func (c *simCmd) load() (*sim.Scenario, error) {
-	data, err := os.ReadFile(c.File)
-	if err != nil {
-		return nil, err
-	}
-	s, err := sim.LoadScenario(c.File, data, func(name string) ([]byte, error) {
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(filepath.Dir(c.File), name)
-		}
-		return os.ReadFile(name)
-	})
+	s, err := loadScenario(c.File)
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +93,20 @@ func (c *simCmd) load() (*sim.Scenario, error) {
 		s.Policies = c.Policies
 	}
 	return s, nil
+}
+
+// loadScenario reads a scenario and the traces beside it.
+func loadScenario(file string) (*sim.Scenario, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return sim.LoadScenario(file, data, func(name string) ([]byte, error) {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(file), name)
+		}
+		return os.ReadFile(name)
+	})
 }
 
 // runAll runs as many at once as there are cores; each run has one.

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -21,14 +24,15 @@ import (
 	"github.com/wardrop-lb/wardrop/examples"
 	"github.com/wardrop-lb/wardrop/loadgen"
 	"github.com/wardrop-lb/wardrop/proxy"
+	"github.com/wardrop-lb/wardrop/sim"
 	"github.com/wardrop-lb/wardrop/store"
 	"github.com/wardrop-lb/wardrop/testengine"
 )
 
 type upCmd struct {
 	Config   string        `short:"c" help:"Configuration file. Engines with a url are real, those without are simulated. Default: a built-in demo." type:"path" xor:"what"`
-	Scenario string        `help:"Run a built-in scenario and its load: talk or demo." xor:"what"`
-	For      time.Duration `help:"Stop after this time." placeholder:"DURATION"`
+	Scenario string        `help:"Run a scenario and its load: talk or demo, which are built in, or a file as sim takes it." xor:"what" placeholder:"NAME|FILE"`
+	For      time.Duration `help:"Stop after this time; of a scenario's file, play that much." placeholder:"DURATION"`
 	Load     bool          `help:"Send the configured demand through the real sockets."`
 	Report   string        `help:"Write the final state as JSON to this file." type:"path" placeholder:"FILE"`
 	Quiet    bool          `short:"q" help:"Print no live table."`
@@ -46,11 +50,14 @@ const loadGrace = 10 * time.Second
 // fleetUp is everything that `up` runs.
 type fleetUp struct {
 	cfg       *config.Config
+	log       *slog.Logger
 	simulated map[string]string // address -> region of the simulated engines
 	engines   []*testengine.Server
 	control   *control.Control
 	planes    []*plane
-	load      *loadgen.Generator
+	scenario  *sim.Scenario         // of a file; nil without one
+	load      func() loadgen.Counts // nil without any
+	result    *sim.Result           // of the scenario, when it has been played
 	loadDone  chan struct{}
 	loadSince time.Time
 	started   time.Time
@@ -66,17 +73,18 @@ type plane struct {
 
 // Run starts everything, shows it, and stops when told to or when its time is up.
 func (c *upCmd) Run(env *environment) (err error) {
-	cfg, builtIn, err := c.configuration()
+	cfg, scenario, err := c.configuration()
 	if err != nil {
 		return err
 	}
-	ctx := env.ctx
-	if c.For > 0 {
-		var cancel context.CancelFunc
+	builtIn := c.Config == ""
+	ctx, cancel := context.WithCancel(env.ctx)
+	defer cancel()
+	if c.For > 0 && scenario == nil {
 		ctx, cancel = context.WithTimeout(ctx, c.For)
 		defer cancel()
 	}
-	up := &fleetUp{cfg: cfg, simulated: map[string]string{}, started: time.Now()}
+	up := &fleetUp{cfg: cfg, log: env.log, scenario: scenario, simulated: map[string]string{}, started: time.Now()}
 	defer up.closeEngines()
 	if err := up.startEngines(); err != nil {
 		return err
@@ -95,10 +103,26 @@ func (c *upCmd) Run(env *environment) (err error) {
 		return errors.Join(tooShort(err), s.wait())
 	}
 	up.announce(env.stdout, adminURL)
-	if c.Load || c.Scenario != "" {
+	switch {
+	case scenario != nil:
+		err = up.startPlay(ctx, cancel, s)
+	case c.Load || c.Scenario != "":
 		up.startLoad(ctx, s)
 	}
+	if err != nil {
+		s.cancel(err)
+		return s.wait()
+	}
 	up.show(ctx, s, env.stdout, c.Quiet)
+	cancel()
+	if up.loadDone != nil {
+		<-up.loadDone
+	}
+	if up.result != nil {
+		if err := up.showResult(env.stdout); err != nil {
+			s.cancel(err)
+		}
+	}
 	if c.Report != "" {
 		if err := up.report(c.Report); err != nil {
 			s.cancel(err)
@@ -108,26 +132,33 @@ func (c *upCmd) Run(env *environment) (err error) {
 	return s.wait()
 }
 
-// configuration reads the file that was asked for; builtIn tells that its
-// addresses are only wishes.
-func (c *upCmd) configuration() (cfg *config.Config, builtIn bool, err error) {
+// configuration reads what was asked for. Only a file of a configuration means its
+// addresses.
+func (c *upCmd) configuration() (*config.Config, *sim.Scenario, error) {
 	if c.Config != "" {
-		cfg, err = config.Load(c.Config)
-		return cfg, false, err
+		cfg, err := config.Load(c.Config)
+		return cfg, nil, err
 	}
-	name := c.Scenario
-	if name == "" {
-		name = "demo"
+	if ext := filepath.Ext(c.Scenario); ext == ".yaml" || ext == ".yml" {
+		s, err := loadScenario(c.Scenario)
+		if err != nil {
+			return nil, nil, err
+		}
+		if c.For > 0 {
+			s.Shorten(c.For)
+		}
+		return s.Config, s, nil
 	}
+	name := cmp.Or(c.Scenario, "demo")
 	data, err := examples.Files.ReadFile(name + ".yaml")
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, true, fmt.Errorf("unknown scenario %q: known are %s", name, strings.Join(scenarios(), ", "))
+		return nil, nil, fmt.Errorf("unknown scenario %q: known are %s, or a file's name that ends in .yaml", name, strings.Join(scenarios(), ", "))
 	}
 	if err != nil {
-		return nil, true, err
+		return nil, nil, err
 	}
-	cfg, err = config.Parse(name+".yaml", data)
-	return cfg, true, err
+	cfg, err := config.Parse(name+".yaml", data)
+	return cfg, nil, err
 }
 
 func scenarios() []string {
@@ -141,31 +172,44 @@ func scenarios() []string {
 
 // startEngines simulates the engines without a URL.
 func (up *fleetUp) startEngines() error {
+	up.engines = make([]*testengine.Server, len(up.cfg.Engines))
 	for i := range up.cfg.Engines {
 		e := &up.cfg.Engines[i]
 		if e.URL != "" {
+			if up.scenario != nil {
+				return fmt.Errorf("engine %q: a scenario's engines are simulated and have no url", e.Name)
+			}
 			continue
 		}
-		server, err := testengine.New(testengine.Config{
-			Name: e.Name, Models: e.Models, PromptTokens: upPromptTokens, OutputTokens: upOutputTokens, Seed: uint64(i),
-			Params: enginemodel.FromProfile(e.Fleet().Profile, upPromptTokens, upOutputTokens),
-		})
-		if err != nil {
+		if err := up.startEngine(i, "127.0.0.1:0"); err != nil {
 			return err
 		}
-		up.engines = append(up.engines, server)
-		if err := server.Start("127.0.0.1:0"); err != nil {
-			return err
-		}
-		e.URL, e.Kind = server.URL(), "vllm"
-		up.simulated[server.Addr()] = e.Region
+		e.URL, e.Kind = up.engines[i].URL(), "vllm"
+		up.simulated[up.engines[i].Addr()] = e.Region
 	}
 	return nil
 }
 
+func (up *fleetUp) startEngine(i int, addr string) (err error) {
+	e := &up.cfg.Engines[i]
+	c := testengine.Config{
+		Name: e.Name, Models: e.Models, PromptTokens: upPromptTokens, OutputTokens: upOutputTokens, Seed: uint64(i),
+		Params: enginemodel.FromProfile(e.Fleet().Profile, upPromptTokens, upOutputTokens),
+	}
+	if up.scenario != nil {
+		c.PromptTokens, c.Params = 0, up.scenario.Params(i)
+	}
+	if up.engines[i], err = testengine.New(c); err != nil {
+		return err
+	}
+	return up.engines[i].Start(addr)
+}
+
 func (up *fleetUp) closeEngines() {
 	for _, e := range up.engines {
-		e.Close()
+		if e != nil {
+			e.Close()
+		}
 	}
 }
 
@@ -311,11 +355,11 @@ func (up *fleetUp) startLoad(ctx context.Context, s *servers) {
 			URL: up.planes[i].url, Model: d.Model, Priority: d.Priority, Rate: d.Rate, MaxTokens: upOutputTokens,
 		})
 	}
-	up.load, up.loadSince = loadgen.New(flows, 1), time.Now()
-	up.loadDone = make(chan struct{})
+	load := loadgen.New(flows, 1)
+	up.load, up.loadSince, up.loadDone = load.Counts, time.Now(), make(chan struct{})
 	s.run("load", func(context.Context) error {
 		defer close(up.loadDone)
-		up.load.Run(ctx, loadGrace)
+		load.Run(ctx, loadGrace)
 		return nil
 	})
 }

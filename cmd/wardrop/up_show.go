@@ -16,6 +16,7 @@ import (
 
 	"github.com/wardrop-lb/wardrop/explain"
 	"github.com/wardrop-lb/wardrop/loadgen"
+	"github.com/wardrop-lb/wardrop/sim"
 )
 
 const (
@@ -120,7 +121,7 @@ func (up *fleetUp) table() string {
 		fmt.Fprintln(out)
 	}
 	if up.load != nil {
-		c := up.load.Counts()
+		c := up.load()
 		fmt.Fprintf(out, "load: %d sent, %d answered, %d shed, %d failed", c.Sent, c.Succeeded, c.Shed, c.Failed)
 		if c.LastError != "" {
 			fmt.Fprintf(out, " (last: %s)", c.LastError)
@@ -128,6 +129,15 @@ func (up *fleetUp) table() string {
 		fmt.Fprintln(out)
 	}
 	return out.String()
+}
+
+// showResult prints what the scenario's clients saw, as sim does.
+func (up *fleetUp) showResult(w io.Writer) error {
+	fmt.Fprintf(w, "\n%s\n\n", up.scenario.About)
+	if up.result.Partial {
+		fmt.Fprintf(w, "partial: it was stopped after %.0f s\n", time.Since(up.loadSince).Seconds())
+	}
+	return sim.WriteTable(w, []*sim.Summary{{Policy: up.result.Policy, Runs: []*sim.Result{up.result}}})
 }
 
 // upReport is the final state. Counts are attempts at engines over the whole
@@ -138,6 +148,7 @@ type upReport struct {
 	Engines  map[string]upEngine `json:"engines"`
 	Plan     *explain.Plan       `json:"plan"`
 	Load     *loadgen.Counts     `json:"load,omitempty"`
+	Measured *sim.Result         `json:"measured,omitempty"` // of a scenario's file
 	Seconds  float64             `json:"seconds"`
 }
 
@@ -159,7 +170,7 @@ func (up *fleetUp) report(path string) error {
 	if up.load != nil {
 		since = up.loadSince
 	}
-	r := upReport{Requests: []upRequests{}, Engines: map[string]upEngine{}, Seconds: up.ended.Sub(since).Seconds()}
+	r := upReport{Requests: []upRequests{}, Engines: map[string]upEngine{}, Seconds: up.ended.Sub(since).Seconds(), Measured: up.result}
 	plan := up.control.State().Plan
 	r.Plan = explain.NewPlan(plan)
 	for _, e := range plan.Engines {
@@ -174,7 +185,7 @@ func (up *fleetUp) report(path string) error {
 		}
 	}
 	if up.load != nil {
-		c := up.load.Counts()
+		c := up.load()
 		r.Load = &c
 	}
 	data, err := json.MarshalIndent(r, "", "  ")
