@@ -174,7 +174,7 @@ func TestUnknownScenarioNamesTheKnown(t *testing.T) {
 	code, stdout, stderr := command(t, "up", "--scenario", "tlak")
 	require.Equal(t, 1, code)
 	require.Empty(t, stdout)
-	require.Equal(t, "wardrop: unknown scenario \"tlak\": known are demo, talk\n", stderr)
+	require.Equal(t, "wardrop: unknown scenario \"tlak\": known are demo, talk, or a file's name that ends in .yaml\n", stderr)
 }
 
 func TestWhyWithoutAControlPlane(t *testing.T) {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -228,10 +229,10 @@ func (p *player) call(req *http.Request, x *sim.Reply) error {
 	}
 	end := bytes.TrimSpace(buf[:have])
 	switch {
-	case err != io.EOF:
+	case !errors.Is(err, io.EOF):
 		return err
 	case !bytes.HasSuffix(end, []byte("data: [DONE]")):
-		return fmt.Errorf("the stream ends without [DONE]")
+		return errors.New("the stream ends without [DONE]")
 	}
 	if m := cachedTokens.FindSubmatch(end); m != nil {
 		x.Cached, _ = strconv.Atoi(string(m[1]))
