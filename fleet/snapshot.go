@@ -10,8 +10,11 @@ type Snapshot struct {
 	Cluster string
 	Time    time.Time     // when it was published
 	GoodFor time.Duration // how long the plan is to be trusted after Time
-	Engines []SnapshotEngine
-	Rows    []SnapshotRow // sorted by Model
+	// Replicas is the number of the cluster's data planes when the plan was made; 0: not
+	// known.
+	Replicas int
+	Engines  []SnapshotEngine
+	Rows     []SnapshotRow // sorted by Model
 }
 
 // SnapshotEngine is an engine as a data plane needs it.

@@ -15,24 +15,25 @@ const ringSize = 4096
 
 // Decision says how one request was routed and what became of it.
 type Decision struct {
-	ID       string    `json:"id"`
-	Time     time.Time `json:"time"`
-	Cluster  string    `json:"cluster"`
-	Model    string    `json:"model"`
-	Priority string    `json:"priority"`
-	Epoch    uint64    `json:"epoch"` // of the snapshot
-	Version  uint64    `json:"version"`
-	Key      string    `json:"key"`      // where the affinity key came from
-	KeyHash  uint64    `json:"key_hash"` //
-	Depth    int       `json:"depth"`    // blocks of the prompt that make the key
-	Work     int64     `json:"work"`     // expected tokens
-	Spilled  int       `json:"spilled"`  // engines passed over because they were at their bound
-	Passed   int       `json:"passed"`   // engines passed over because they fail
-	Queued   float64   `json:"queued"`   // seconds waited for room
-	Status   int       `json:"status"`
-	Refused  string    `json:"refused,omitempty"` // code of our own refusal
-	Seconds  float64   `json:"seconds"`           // arrival to the answer's end
-	Attempts []Attempt `json:"attempts"`
+	ID         string    `json:"id"`
+	Time       time.Time `json:"time"`
+	Cluster    string    `json:"cluster"`
+	Model      string    `json:"model"`
+	Priority   string    `json:"priority"`
+	Epoch      uint64    `json:"epoch"` // of the snapshot
+	Version    uint64    `json:"version"`
+	Key        string    `json:"key"`                  // where the affinity key came from
+	KeyHash    uint64    `json:"key_hash"`             //
+	Depth      int       `json:"depth"`                // blocks of the prompt that make the key
+	Work       int64     `json:"work"`                 // expected tokens
+	Spilled    int       `json:"spilled"`              // engines passed over because they were at their bound
+	Passed     int       `json:"passed"`               // engines passed over because they fail
+	Remembered bool      `json:"remembered,omitempty"` // the prefix went to the first engine before
+	Queued     float64   `json:"queued"`               // seconds waited for room
+	Status     int       `json:"status"`
+	Refused    string    `json:"refused,omitempty"` // code of our own refusal
+	Seconds    float64   `json:"seconds"`           // arrival to the answer's end
+	Attempts   []Attempt `json:"attempts"`
 }
 
 // Attempt is one try at one engine.

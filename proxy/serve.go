@@ -95,7 +95,7 @@ func (p *DataPlane) remember(q *request) {
 	d := &q.record
 	d.Time, d.Cluster, d.Priority, d.Work = q.arrived, p.cluster, q.priority.String(), q.work
 	d.Model, d.Seconds = q.fields.Model, time.Since(q.arrived).Seconds()
-	d.Spilled, d.Passed = q.pick.Spilled, q.pick.Passed
+	d.Spilled, d.Passed, d.Remembered = q.pick.Spilled, q.pick.Passed, q.pick.Remembered
 	if q.table != nil {
 		d.Epoch, d.Version = q.table.router.Snapshot.Epoch, q.table.router.Snapshot.Version
 	}

@@ -11,6 +11,8 @@ import (
 type Flights struct {
 	mu   sync.Mutex
 	rows map[string]*rowFlights
+
+	places places
 }
 
 type rowFlights struct {

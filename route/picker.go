@@ -89,8 +89,10 @@ type Row struct {
 	fallbacks []int32   // targets without slots, nearest first
 	table     slotTable
 	flights   *rowFlights
-	allowance float64 // 1 + eps
-	tight     float64 // the same for keys that are only a guess
+	allowance float64          // 1 + eps
+	tight     float64          // the same for keys that are only a guess
+	places    *places          // where prefixes went; nil when other data planes cannot know
+	byID      map[uint32]int32 // targets by engineID, with places
 }
 
 // Target is one engine of a row.
@@ -122,6 +124,9 @@ func newRow(s *fleet.Snapshot, sr *fleet.SnapshotRow, flights *Flights, eps floa
 		row.targets = append(row.targets, target)
 		row.weighted = append(row.weighted, t.Weight)
 		row.flights = target.Flight.row
+	}
+	if s.Replicas == 1 {
+		row.remember(&flights.places)
 	}
 	for i := range row.targets {
 		t := &row.targets[i]
@@ -163,6 +168,8 @@ type Pick struct {
 	// Probing tells that the engine fails and that this request is the one that is to
 	// find out whether it is back.
 	Probing bool
+	// Remembered tells that the prefix went to this engine before.
+	Remembered bool
 
 	hash  uint64 // of the next probe
 	order [MaxOrder]int32
@@ -191,11 +198,6 @@ func (p *Pick) add(i int32) int {
 // The bound is that of consistent hashing with bounded loads (Mirrokni, Thorup
 // and Zadimoghaddam 2018), weighted by each engine's share.
 func (r *Row) Pick(h uint64, work, now int64) Pick { return r.pick(h, work, now, r.allowance) }
-
-// PickPrefix is Pick for a key that is a prompt's prefix: a guess at what will come
-// again, of which much never does. So its bound gets tighter from half of the row's
-// capacity on, where an uneven load costs most.
-func (r *Row) PickPrefix(h uint64, work, now int64) Pick { return r.pick(h, work, now, r.tight) }
 
 func (r *Row) pick(h uint64, work, now int64, allowance float64) Pick {
 	p := Pick{hash: h}

@@ -41,6 +41,7 @@ type Head struct {
 	Published     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=published,proto3" json:"published,omitempty"`
 	GoodFor       *durationpb.Duration   `protobuf:"bytes,5,opt,name=good_for,json=goodFor,proto3" json:"good_for,omitempty"`
 	Parts         []*Part                `protobuf:"bytes,6,rep,name=parts,proto3" json:"parts,omitempty"`
+	Replicas      uint32                 `protobuf:"varint,7,opt,name=replicas,proto3" json:"replicas,omitempty"` // data planes of the cluster; 0: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -115,6 +116,13 @@ func (x *Head) GetParts() []*Part {
 		return x.Parts
 	}
 	return nil
+}
+
+func (x *Head) GetReplicas() uint32 {
+	if x != nil {
+		return x.Replicas
+	}
+	return 0
 }
 
 // Part names one resource of a snapshot.
@@ -1174,14 +1182,15 @@ var File_wardropv1_wardrop_proto protoreflect.FileDescriptor
 const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\n" +
 	"\x17wardropv1/wardrop.proto\x12\n" +
-	"wardrop.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe8\x01\n" +
+	"wardrop.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x84\x02\n" +
 	"\x04Head\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x128\n" +
 	"\tpublished\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tpublished\x124\n" +
 	"\bgood_for\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\agoodFor\x12&\n" +
-	"\x05parts\x18\x06 \x03(\v2\x10.wardrop.v1.PartR\x05parts\"M\n" +
+	"\x05parts\x18\x06 \x03(\v2\x10.wardrop.v1.PartR\x05parts\x12\x1a\n" +
+	"\breplicas\x18\a \x01(\rR\breplicas\"M\n" +
 	"\x04Part\x12\x19\n" +
 	"\btype_url\x18\x01 \x01(\tR\atypeUrl\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +

@@ -1,0 +1,76 @@
+package route
+
+import (
+	"sync/atomic"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// manyPlaces is how many prefixes are remembered: the last ones, in 1 MiB.
+const manyPlaces = 1 << 17
+
+// places remembers which engines prefixes were sent to, all models' together: the upper
+// half of the key's hash and the engine. The zero value is empty. Safe for concurrent
+// use.
+type places struct {
+	slots atomic.Pointer[[manyPlaces]atomic.Uint64] // made when the first prefix comes
+}
+
+func (p *places) get(h uint64) (engine uint32, ok bool) {
+	slots := p.slots.Load()
+	if slots == nil {
+		return 0, false
+	}
+	x := slots[h%manyPlaces].Load()
+	return uint32(x), x != 0 && x>>32 == h>>32
+}
+
+func (p *places) put(h uint64, engine uint32) {
+	slots := p.slots.Load()
+	if slots == nil {
+		p.slots.CompareAndSwap(nil, new([manyPlaces]atomic.Uint64))
+		slots = p.slots.Load()
+	}
+	slots[h%manyPlaces].Store(h>>32<<32 | uint64(engine))
+}
+
+// engineID tells engines apart beyond a snapshot. Two of the same cost a prefix its
+// cache and nothing more.
+func engineID(name string) uint32 { return uint32(xxhash.Sum64String(name)) }
+
+// remember gives the row a memory of where prefixes went.
+func (r *Row) remember(p *places) {
+	r.places, r.byID = p, make(map[uint32]int32, len(r.targets))
+	for i := range r.targets {
+		r.byID[engineID(r.targets[i].Engine.Name)] = int32(i)
+	}
+}
+
+// PickPrefix is Pick for a key that is a prompt's prefix: a guess at what will come
+// again, of which much never does. The only data plane of a cluster remembers where
+// prefixes went: one that is new goes, like a request without a key, to the least
+// loaded of a few; one that comes again goes where it was. Where there are several
+// data planes, who cannot know that of each other, the key's hash alone decides.
+//
+// Beyond the bound, and by hash, the bound gets tighter from half of the row's capacity
+// on, where an uneven load costs most.
+func (r *Row) PickPrefix(h uint64, work, now int64) Pick {
+	if r.places == nil {
+		return r.pick(h, work, now, r.tight)
+	}
+	id, known := r.places.get(h)
+	i, there := r.byID[id]
+	if !known || !there || r.targets[i].Weight < weightFloor {
+		p := r.PickAny(h, work, now)
+		r.places.put(h, engineID(r.targets[p.order[0]].Engine.Name))
+		return p
+	}
+	t := &r.targets[i]
+	limit := r.allowance*t.Share*float64(r.flights.work.Load()) + float64(work)
+	if t.Flight.PassedOver() || float64(t.Flight.work.Load()) >= limit {
+		return r.pick(h, work, now, r.tight)
+	}
+	p := Pick{hash: h, Remembered: true}
+	p.add(i)
+	return p
+}
