@@ -109,8 +109,10 @@ func insert(spare *[fallbacksPerRow]fleet.Target, n int, t fleet.Target) int {
 
 // Crowding is how many times the requests that an engine holds at its capacity
 // may be there before data planes stop sending more: a plan is exceeded by that
-// much only when it is wrong.
-const Crowding = 3
+// much only when it is wrong, or when a burst comes that would rather wait than be
+// refused. Half of it refuses more than twice as many of a bursty trace; twice of it
+// saves few, and keeps more waiting for what clients then give up.
+const Crowding = 6
 
 // LeastLimit is the least limit of a target, in requests: a data plane must always
 // be able to try.
