@@ -117,6 +117,30 @@ func TestAnEngineThatFailsIsRememberedForLater(t *testing.T) {
 	require.Equal(t, was, p.At(0))
 }
 
+// TestAnotherEngineThanTheRememberedOneIsNone: whether it was full or another was wanted.
+func TestAnotherEngineThanTheRememberedOneIsNone(t *testing.T) {
+	r := New(alone(even(4)...), NewFlights(), 0.5, nil).Row("m")
+	p, c := takePrefix(t, r, 7, 1)
+	c.Release()
+	was := p.At(0)
+	p = r.PickPrefix(7, 1, 0)
+	require.True(t, p.Remembered)
+	r.Prefer(&p, r.targets[was].Engine.Name)
+	require.True(t, p.Remembered)
+	r.Prefer(&p, r.targets[(was+1)%4].Engine.Name)
+	require.False(t, p.Remembered)
+
+	r.targets[was].Limit = 1
+	_, ok := r.targets[was].Flight.charge(0, 0, 1)
+	require.True(t, ok)
+	p = r.PickPrefix(7, 1, 0)
+	require.True(t, p.Remembered)
+	_, ok = r.Take(&p, 1, 0)
+	require.True(t, ok)
+	require.NotEqual(t, was, p.At(0))
+	require.False(t, p.Remembered)
+}
+
 // TestDataPlanesAgreeWithoutAMemory: of several, none can know where another sent a
 // prefix.
 func TestDataPlanesAgreeWithoutAMemory(t *testing.T) {

@@ -55,6 +55,7 @@ func (r *Row) takeAt(p *Pick, i int, work, now int64) (Charge, bool) {
 	if ok {
 		p.order[0], p.n = int32(i), 1
 		p.Spilled++
+		p.Remembered = false
 	}
 	return c, ok
 }
@@ -84,6 +85,7 @@ func (r *Row) takeAny(p *Pick, work, now int64) (Charge, bool) {
 func (r *Row) Prefer(p *Pick, engine string) {
 	for i := range r.targets {
 		if t := &r.targets[i]; t.Engine.Name == engine && !t.Flight.PassedOver() {
+			p.Remembered = p.Remembered && p.order[0] == int32(i)
 			p.order[0], p.n = int32(i), 1
 			return
 		}
