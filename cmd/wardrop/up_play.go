@@ -15,7 +15,6 @@ import (
 
 	"github.com/wardrop-lb/wardrop/loadgen"
 	"github.com/wardrop-lb/wardrop/sim"
-	"github.com/wardrop-lb/wardrop/testengine"
 )
 
 // player sends a scenario's requests through the data planes' sockets and lets its
@@ -31,6 +30,7 @@ type player struct {
 	calls   sync.WaitGroup
 
 	under map[uint64]context.CancelFunc // requests under way
+	down  map[int]bool                  // engines that have crashed
 
 	mu     sync.Mutex
 	counts loadgen.Counts
@@ -44,7 +44,8 @@ type numbered struct {
 
 func newPlayer(up *fleetUp, s *sim.Scenario) (*player, error) {
 	p := &player{
-		up: up, index: map[string]int{}, replies: make(chan numbered, 1024), under: map[uint64]context.CancelFunc{},
+		up: up, index: map[string]int{}, replies: make(chan numbered, 1024),
+		under: map[uint64]context.CancelFunc{}, down: map[int]bool{},
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2048, DisableCompression: true}},
 	}
 	var err error
@@ -81,7 +82,7 @@ func (up *fleetUp) startPlay(ctx context.Context, end func(), s *servers) error 
 	return nil
 }
 
-// crash ends a simulated engine at once, or starts it anew.
+// crash ends a simulated engine at once, or starts it anew, with what is wrong with it.
 func (up *fleetUp) crash(i int, down bool) {
 	old := up.engines[i]
 	if down {
@@ -91,6 +92,7 @@ func (up *fleetUp) crash(i int, down bool) {
 	if err := up.startEngine(i, old.Addr()); err != nil {
 		up.log.Error("a simulated engine does not come back", "engine", up.cfg.Engines[i].Name, "error", err)
 	}
+	_ = up.engines[i].SetFaults(old.Faults()) // they were checked before
 }
 
 // drain does what an operator does who edits the configuration.
@@ -252,21 +254,26 @@ func (p *player) Load(engine int) (running, waiting int) {
 	return s.Running, s.Waiting
 }
 
-// Change is that of sim.Target.
+// Change is that of sim.Target. Events of several kinds may meet at an engine.
 func (p *player) Change(engine int, e *sim.Event, begins bool) {
-	var faults testengine.Faults
-	switch {
-	case e.Do == "down":
-		p.up.crash(engine, begins)
+	faults := p.up.engines[engine].Faults()
+	switch e.Do {
+	case "down":
+		if begins != p.down[engine] {
+			p.down[engine] = begins
+			p.up.crash(engine, begins)
+		}
 		return
-	case e.Do == "drain":
+	case "drain":
 		p.up.drain(engine, begins)
 		return
-	case !begins:
-	case e.Do == "hang":
-		faults.Hang = true
+	case "hang":
+		faults.Hang = begins
 	default:
-		faults.Slow = e.Factor
+		faults.Slow = 0
+		if begins {
+			faults.Slow = e.Factor
+		}
 	}
 	_ = p.up.engines[engine].SetFaults(faults) // the scenario's were checked when it was read
 }

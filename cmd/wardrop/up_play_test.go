@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wardrop-lb/wardrop/sim"
+	"github.com/wardrop-lb/wardrop/testengine"
 )
 
 // played is a scenario on sockets and in the simulator, and what the clients saw.
@@ -114,6 +116,43 @@ fleet:
 		require.Positive(t, requests[e], e)
 	}
 	require.NotContains(t, requests, "e4", "an engine that is drained is in no snapshot")
+}
+
+// TestEventsMeetAtAnEngine: what is wrong with an engine adds up, outlives a crash, and
+// ends by itself.
+func TestEventsMeetAtAnEngine(t *testing.T) {
+	s, err := sim.LoadScenario("s.yaml", []byte(`
+about: One engine.
+fleet:
+  clusters: [{name: a, region: a, distances: {a: 2ms}}]
+  engines: [{name: e, region: a, models: [demo], profile: {t0: 100ms, u_max: 60, batch: 40}}]
+  demand: [{cluster: a, model: demo, rate: 1}]
+`), nil)
+	require.NoError(t, err)
+	up := &fleetUp{cfg: s.Config, log: slog.New(slog.DiscardHandler), scenario: s, simulated: map[string]string{}}
+	defer up.closeEngines()
+	require.NoError(t, up.startEngines())
+	p, err := newPlayer(up, s)
+	require.NoError(t, err)
+	change := func(do string, begins bool) { p.Change(0, &sim.Event{Do: do, Factor: 3}, begins) }
+	first := up.engines[0]
+	change("slow", true)
+	change("hang", true)
+	require.Equal(t, testengine.Faults{Hang: true, Slow: 3}, first.Faults())
+	change("hang", false)
+	require.Equal(t, testengine.Faults{Slow: 3}, first.Faults())
+
+	change("down", true)
+	change("down", true)
+	change("down", false)
+	second := up.engines[0]
+	require.NotSame(t, first, second)
+	require.Equal(t, first.Addr(), second.Addr())
+	require.Equal(t, testengine.Faults{Slow: 3}, second.Faults())
+	change("down", false)
+	require.Same(t, second, up.engines[0], "it is there already")
+	change("slow", false)
+	require.Zero(t, second.Faults())
 }
 
 func TestScenarioThatOnlyASimulatorCanPlay(t *testing.T) {
