@@ -173,6 +173,8 @@ func TestLimits(t *testing.T) {
 	plan, err := Solve(c, optimal.Options{})
 	require.NoError(t, err)
 	one, two := tick.Cut(c, plan, nil), tick.Cut(c, plan, map[string]int{"a": 2})
+	require.Zero(t, one[0].Replicas, "nobody has reported")
+	require.Equal(t, 2, two[0].Replicas)
 	limit := func(s []*fleet.Snapshot, cluster int, engine int32) float64 {
 		for _, target := range s[cluster].Rows[1].Targets {
 			if target.Engine == engine {

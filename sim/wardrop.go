@@ -161,7 +161,7 @@ func (w *wardrop) tick(first bool) {
 		w.w.measure.moved(movedPart(w.last, plan))
 	}
 	w.last = plan
-	cuts := tick.Cut(w.config, plan, nil)
+	cuts := tick.Cut(w.config, plan, tick.Replicas(reports))
 	if w.cuts == nil || !tick.Same(w.cuts, cuts) {
 		w.version++
 	}

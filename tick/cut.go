@@ -16,14 +16,15 @@ const fallbacksPerRow = 8
 // Cut makes one snapshot per cluster of a plan. Every configured engine stands
 // in the engine table, dead ones too: somebody must notice when they are back.
 // replicas is the number of data planes of a cluster, between which the limits
-// of its work in flight are divided.
+// of its work in flight are divided; a cluster that it does not name is taken for one
+// with an unknown number.
 func Cut(c *config.Config, plan *fleet.Plan, replicas map[string]int) []*fleet.Snapshot {
 	table, index := engineTable(c, plan)
 	engines := cutEngines(c, plan, index)
 	byCluster := map[string]*fleet.Snapshot{}
 	out := make([]*fleet.Snapshot, 0, len(c.Clusters))
 	for _, cl := range c.Clusters {
-		s := &fleet.Snapshot{Cluster: cl.Name, Replicas: max(replicas[cl.Name], 1), Engines: table, Rows: []fleet.SnapshotRow{}}
+		s := &fleet.Snapshot{Cluster: cl.Name, Replicas: replicas[cl.Name], Engines: table, Rows: []fleet.SnapshotRow{}}
 		byCluster[cl.Name] = s
 		out = append(out, s)
 	}
@@ -178,12 +179,12 @@ func nearest(c *config.Config, region string) string {
 	return best
 }
 
-// Same reports whether two cuts route alike: the same data planes, engines, weights and
-// shed fractions. Predictions, limits and utilisation follow the load from tick to tick
+// Same reports whether two cuts route alike: the same engines, weights and shed
+// fractions. Predictions, limits, utilisation and replicas follow the load from tick to tick
 // and make no new version.
 func Same(a, b []*fleet.Snapshot) bool {
 	return slices.EqualFunc(a, b, func(x, y *fleet.Snapshot) bool {
-		return x.Cluster == y.Cluster && x.Replicas == y.Replicas && slices.Equal(x.Engines, y.Engines) &&
+		return x.Cluster == y.Cluster && slices.Equal(x.Engines, y.Engines) &&
 			slices.EqualFunc(x.Rows, y.Rows, func(r, s fleet.SnapshotRow) bool {
 				return r.Model == s.Model && r.Shed == s.Shed && slices.EqualFunc(r.Targets, s.Targets, func(t, u fleet.Target) bool {
 					return t.Engine == u.Engine && t.Weight == u.Weight

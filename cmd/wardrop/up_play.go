@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -89,7 +90,7 @@ func (up *fleetUp) crash(i int, down bool) {
 		old.Close()
 		return
 	}
-	if err := up.startEngine(i, old.Addr()); err != nil {
+	if err := up.startEngine(i, strings.TrimPrefix(up.cfg.Engines[i].URL, "http://")); err != nil {
 		up.log.Error("a simulated engine does not come back", "engine", up.cfg.Engines[i].Name, "error", err)
 	}
 	_ = up.engines[i].SetFaults(old.Faults()) // they were checked before
