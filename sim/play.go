@@ -42,13 +42,20 @@ type Play struct {
 	open map[uint64]*Request // sent, and no reply yet
 }
 
-// NewPlay begins a scenario at time 0. The error says what in it only a simulator can
-// do.
-func NewPlay(s *Scenario, target Target, seed uint64) (*Play, error) {
+// Playable says what in a scenario only a simulator can do; nil when there is nothing.
+func (s *Scenario) Playable() error {
 	for i := range s.Events {
 		if s.Events[i].Control != "" {
-			return nil, fmt.Errorf("events[%d]: only a simulator can take the control plane away", i)
+			return fmt.Errorf("events[%d]: only a simulator can take the control plane away", i)
 		}
+	}
+	return nil
+}
+
+// NewPlay begins a scenario at time 0. One that is not Playable is an error.
+func NewPlay(s *Scenario, target Target, seed uint64) (*Play, error) {
+	if err := s.Playable(); err != nil {
+		return nil, err
 	}
 	p := &Play{open: map[uint64]*Request{}}
 	w, err := newWorld(s, Options{Seed: seed}, &played{target, p})

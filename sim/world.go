@@ -103,13 +103,13 @@ func newWorld(s *Scenario, o Options, played *played) (*world, error) {
 	if err := w.setFleet(); err != nil {
 		return nil, err
 	}
-	for i := range w.engines {
-		if played != nil {
-			break
+	if played == nil {
+		for i := range w.engines {
+			if err := w.engines[i].start(o.Steps); err != nil {
+				return nil, fmt.Errorf("engine %q: %w", w.fleet.Engines[i].Name, err)
+			}
 		}
-		if err := w.engines[i].start(o.Steps); err != nil {
-			return nil, fmt.Errorf("engine %q: %w", w.fleet.Engines[i].Name, err)
-		}
+		w.signals.reset(w, o.Seed)
 	}
 	models := map[string]int{}
 	for i, m := range w.fleet.Models {
@@ -123,9 +123,6 @@ func newWorld(s *Scenario, o Options, played *played) (*world, error) {
 		w.sources = append(w.sources, newSource(clusters[d.Cluster], models[d.Model], d.Priority, d.Rate, s.loadOf(d.Cluster, d.Model), o.Seed))
 	}
 	w.measure = newMeasure(w)
-	if played == nil {
-		w.signals.reset(w, o.Seed)
-	}
 	return w, nil
 }
 

@@ -147,7 +147,7 @@ func (c *upCmd) configuration() (*config.Config, *sim.Scenario, error) {
 		if c.For > 0 {
 			s.Shorten(c.For)
 		}
-		return s.Config, s, nil
+		return s.Config, s, s.Playable()
 	}
 	name := cmp.Or(c.Scenario, "demo")
 	data, err := examples.Files.ReadFile(name + ".yaml")

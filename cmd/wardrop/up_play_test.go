@@ -166,8 +166,9 @@ fleet:
   engines: [{name: e, region: a, models: [demo], profile: {t0: 100ms, u_max: 60, batch: 40}}]
   demand: [{cluster: a, model: demo, rate: 1}]
 `), 0o600))
-	code, _, errors := wardrop(t, "up", "--scenario", file)
+	code, out, errors := wardrop(t, "up", "--scenario", file)
 	require.NotZero(t, code)
+	require.Empty(t, out, "nothing has begun")
 	require.Contains(t, errors, "events[0]: only a simulator can take the control plane away")
 	code, _, errors = wardrop(t, "up", "--scenario", filepath.Join(t.TempDir(), "none.yaml"))
 	require.NotZero(t, code)
