@@ -152,6 +152,7 @@ func (e *Engine) validate() error {
 		inRange("offset", e.Offset, 0, math.MaxFloat64),
 		inRange("penalty", e.Penalty, 0, math.MaxFloat64),
 		inRange("weight", e.Weight, 0, math.MaxFloat64),
+		inRange("slowdown", e.Slowdown, 0, math.MaxFloat64),
 		e.validateRamp(),
 	)
 }

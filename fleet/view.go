@@ -75,6 +75,9 @@ type Engine struct {
 	// compiled graphs) to this fraction of its capacity, in (0, 1]; 0 is no limit.
 	// It is waived where keeping it would refuse requests.
 	Ramp float64
+	// Slowdown is how many times slower than it should be the engine is just now; Profile
+	// is that of the slow engine. 0 is 1, not slow.
+	Slowdown float64
 }
 
 // Profile is an engine's capacity and how its latency grows with load, by the

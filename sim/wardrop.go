@@ -50,6 +50,7 @@ type wardrop struct {
 	config  *config.Config
 	policy  policy.Policy
 	ramps   tick.Ramps
+	slow    tick.Slowdowns
 	last    *fleet.Plan
 	cuts    []*fleet.Snapshot
 	version uint64
@@ -91,7 +92,12 @@ type planeEngine struct {
 	since   time.Duration // when the first of them began to wait
 	beat    time.Duration // the last sign of life
 	tokens  uint64        // as last read
+
+	sent []sent // by model; nil before the first attempt
 }
+
+// sent is what went to an engine for one model: attempts so far, and those in flight.
+type sent struct{ attempts, inFlight int }
 
 // carried is what the router keeps of a request on its way.
 type carried struct {
@@ -153,6 +159,7 @@ func (w *wardrop) tick(first bool) {
 	}
 	view := tick.View(w.config, reports, now)
 	w.ramps.Apply(view, tick.Readings(reports, now))
+	w.slow.Apply(view, reports, now)
 	plan, err := w.policy.Plan(view, w.last)
 	if err != nil {
 		plan = policy.Rescale(view, w.last)
@@ -242,6 +249,13 @@ func (p *plane) report() *pb.ReportRequest {
 	}
 	for i := range p.engines {
 		e := &p.engines[i]
+		for m, s := range e.sent {
+			if s.attempts > 0 {
+				r.Observations = append(r.Observations, &pb.Observation{
+					Engine: p.w.w.fleet.Engines[i].Name, Model: p.w.w.fleet.Models[m], Requests: uint64(s.attempts), InFlight: float64(s.inFlight),
+				})
+			}
+		}
 		if s := e.outlier.Penalty(nanos(now)); s > 0 {
 			r.Penalties = append(r.Penalties, &pb.Penalty{Engine: p.w.w.fleet.Engines[i].Name, Seconds: s})
 		}
@@ -354,6 +368,11 @@ func (w *wardrop) send(r *Request, c *carried) (int, bool) {
 	}
 	c.place = len(e.waiting)
 	e.waiting = append(e.waiting, c)
+	if e.sent == nil {
+		e.sent = make([]sent, len(c.plane.models))
+	}
+	e.sent[r.Model].attempts++
+	e.sent[r.Model].inFlight++
 	r.State = c
 	return i, true
 }
@@ -427,6 +446,7 @@ func (w *wardrop) Done(r *Request, o Outcome) {
 	c.charge.Release()
 	c.failed = o
 	e := &c.plane.engines[r.Engine]
+	e.sent[r.Model].inFlight--
 	switch o {
 	case Answered:
 		e.outlier.Observe(protect.Success, nanos(w.Now()))

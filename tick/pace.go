@@ -1,0 +1,177 @@
+package tick
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
+	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/latency"
+)
+
+// paces turns what data planes counted into what went through each engine. The zero
+// value is ready.
+type paces struct {
+	planes map[string]*planePace // by instance
+}
+
+// planePace is what one data plane counted: totals as it last said, and rates since
+// the time before.
+type planePace struct {
+	at    time.Time
+	seen  map[seenKey]counted
+	rates map[string]flow // by engine
+}
+
+type seenKey struct{ engine, model string }
+
+type counted struct{ requests, inFlight float64 }
+
+// flow is what goes through an engine, by work.
+type flow struct{ arrived, finished, inFlight float64 }
+
+// of adds up what all data planes see of each engine now.
+func (p *paces) of(view *fleet.View, planes []Report) map[string]flow {
+	work := map[string]float64{}
+	for _, m := range view.Models {
+		work[m.Name] = m.Load()
+	}
+	next := make(map[string]*planePace, len(planes))
+	sum := map[string]flow{}
+	for _, r := range planes {
+		plane := p.planes[r.Instance]
+		if plane == nil || !r.Time.AsTime().Equal(plane.at) {
+			plane = plane.advance(r.ReportRequest, work)
+		}
+		next[r.Instance] = plane
+		for name, f := range plane.rates {
+			all := sum[name]
+			sum[name] = flow{all.arrived + f.arrived, all.finished + f.finished, all.inFlight + f.inFlight}
+		}
+	}
+	p.planes = next
+	return sum
+}
+
+// advance makes rates of a report and the one before, if there was one.
+func (p *planePace) advance(r *pb.ReportRequest, work map[string]float64) *planePace {
+	out := &planePace{at: r.Time.AsTime(), seen: make(map[seenKey]counted, len(r.Observations)), rates: map[string]flow{}}
+	seconds := 0.0
+	if p != nil {
+		seconds = out.at.Sub(p.at).Seconds()
+	}
+	for _, o := range r.Observations {
+		key, now := seenKey{o.Engine, o.Model}, counted{float64(o.Requests), o.InFlight}
+		if !plausible(now.requests) || !plausible(now.inFlight) {
+			continue
+		}
+		out.seen[key] = now
+		w, ok := work[o.Model]
+		if !ok {
+			w = 1
+		}
+		f := out.rates[o.Engine]
+		f.inFlight += w * now.inFlight
+		// A count that is new, or fell, is not known for this while.
+		if before, ok := p.counted(key); ok && seconds > 0 && now.requests >= before.requests {
+			arrived := now.requests - before.requests
+			f.arrived += w * arrived / seconds
+			f.finished += w * max(0, arrived-now.inFlight+before.inFlight) / seconds
+		}
+		out.rates[o.Engine] = f
+	}
+	return out
+}
+
+func (p *planePace) counted(key seenKey) (counted, bool) {
+	if p == nil {
+		return counted{}, false
+	}
+	c, ok := p.seen[key]
+	return c, ok
+}
+
+// Slowdowns finds engines that take longer than their profiles say, by what
+// arrives there and how many are in them. The zero value is ready.
+type Slowdowns struct {
+	paces   paces
+	at      time.Time
+	engines map[string]*latency.Slowdown
+}
+
+// leastPeers is how many engines of a model it takes to say what is usual for it.
+const leastPeers = 3
+
+// Apply sets the slowdowns of the view's engines and slows their profiles. What
+// most engines of a model have in common is no slowdown of theirs: the requests have
+// changed, and to move them would help none.
+func (s *Slowdowns) Apply(view *fleet.View, planes []Report, now time.Time) {
+	flows := s.paces.of(view, planes)
+	newest := Readings(planes, now)
+	seconds := now.Sub(s.at).Seconds()
+	if s.at.IsZero() || seconds <= 0 {
+		seconds = 0
+	}
+	s.at = now
+	next := make(map[string]*latency.Slowdown, len(view.Engines))
+	for i := range view.Engines {
+		e := &view.Engines[i]
+		slow := s.engines[e.Name]
+		if slow == nil {
+			slow = &latency.Slowdown{}
+		}
+		next[e.Name] = slow
+		f, seen := flows[e.Name]
+		if !seen || seconds == 0 {
+			continue
+		}
+		m := latency.New(e.Profile)
+		slow.Observe(&m, latency.Pace{Seconds: seconds, Arrived: f.arrived, Finished: f.finished, InEngine: inEngine(newest[e.Name], f)})
+	}
+	s.engines = next
+	usual := s.usual(view)
+	for i := range view.Engines {
+		e := &view.Engines[i]
+		common := math.Inf(1)
+		for _, m := range e.Models {
+			common = min(common, usual[m])
+		}
+		if factor := next[e.Name].Factor() / common; factor > 1 {
+			e.Slowdown, e.Profile = factor, latency.Slowed(e.Profile, factor)
+		}
+	}
+}
+
+// inEngine is how many requests are in an engine: what it says, or else what data planes
+// have on the way there, in it and on the way back.
+func inEngine(r *pb.Reading, f flow) float64 {
+	if r == nil || r.Running == nil {
+		return f.inFlight
+	}
+	if n := r.GetRunning() + r.GetWaiting(); plausible(n) {
+		return n
+	}
+	return f.inFlight
+}
+
+// usual is the slowdown that half of a model's engines have at least; 1 where there are
+// too few to tell.
+func (s *Slowdowns) usual(view *fleet.View) map[string]float64 {
+	factors := map[string][]float64{}
+	for i := range view.Engines {
+		e := &view.Engines[i]
+		for _, m := range e.Models {
+			factors[m] = append(factors[m], s.engines[e.Name].Factor())
+		}
+	}
+	out := make(map[string]float64, len(factors))
+	for m, list := range factors {
+		out[m] = 1
+		if len(list) >= leastPeers {
+			slices.Sort(list)
+			out[m] = list[(len(list)-1)/2]
+		}
+	}
+	return out
+}
