@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -14,11 +16,13 @@ import (
 // not tell.
 type Reading struct {
 	Values
-	Start string
+	Start  string
+	Ranks  int // copies of the model that the engine's page speaks of; 0 if it does not say
+	Spoilt int // series looked for that the page has, but not with a finite number
 }
 
-// Get fetches a path below the engine's URL. The answer has status 200, else
-// the error is a *StatusError. Its page is bounded.
+// Get fetches a path below the engine's URL, or a URL of its own. The answer has
+// status 200, else the error is a *StatusError. Its page is bounded.
 type Get func(ctx context.Context, path string) (Answer, error)
 
 // Answer is what Get gives.
@@ -34,8 +38,14 @@ type StatusError struct {
 }
 
 func (e *StatusError) Error() string {
-	return fmt.Sprintf("%s: %d %s", e.Path, e.Code, http.StatusText(e.Code))
+	text := fmt.Sprintf("%s: %d %s", e.Path, e.Code, http.StatusText(e.Code))
+	if e.redirect() {
+		text += " is not followed"
+	}
+	return text
 }
+
+func (e *StatusError) redirect() bool { return e.Code >= 300 && e.Code < 400 }
 
 // Adapter reads engines of one kind. An adapter belongs to one engine and is
 // used by one goroutine at a time; it may remember what does not change.
@@ -45,17 +55,39 @@ type Adapter interface {
 	Read(ctx context.Context, get Get) (Reading, error)
 }
 
-// KindNone is the kind of engines that export nothing. They are not scraped.
-const KindNone = "none"
+const (
+	// KindNone is the kind of engines that export nothing. They are not scraped.
+	KindNone = "none"
+	// KindAuto is the kind of engines that are asked what they are. "" means the same.
+	KindAuto = "auto"
+	// KindGeneric is the kind of engines whose Target says what their metrics are called.
+	KindGeneric = "generic"
+)
 
-var kinds = map[string]func() Adapter{
-	"vllm":     func() Adapter { return vllm{} },
-	"llamacpp": func() Adapter { return &llamacpp{} },
+// kinds makes the adapters that need no more than the place of the metrics page:
+// a path below the engine's URL, or a URL of its own; "" for the kind's usual one.
+var kinds = map[string]func(page string) Adapter{
+	"vllm":     func(page string) Adapter { return vllm{at(page, "/metrics")} },
+	"sglang":   func(page string) Adapter { return &sglang{page: at(page, "/metrics")} },
+	"trtllm":   func(page string) Adapter { return &trtllm{page: at(page, "/prometheus/metrics")} },
+	"triton":   func(page string) Adapter { return triton{at(page, "/metrics")} },
+	"tgi":      func(page string) Adapter { return plain{tgiTable, at(page, "/metrics")} },
+	"llamacpp": func(page string) Adapter { return &llamacpp{page: at(page, "/metrics")} },
+	"lmdeploy": func(page string) Adapter { return lmdeploy{at(page, "/metrics")} },
+	"nim":      func(page string) Adapter { return &nim{page: page} },
+	"ollama":   func(string) Adapter { return ollama{} },
+}
+
+func at(page, usual string) string {
+	if page == "" {
+		return usual
+	}
+	return page
 }
 
 // Kinds gives the names of the engine kinds, sorted.
 func Kinds() []string {
-	names := []string{KindNone}
+	names := []string{KindNone, KindAuto, KindGeneric}
 	for k := range kinds {
 		names = append(names, k)
 	}
@@ -63,16 +95,135 @@ func Kinds() []string {
 	return names
 }
 
-// NewAdapter makes the adapter of one engine of that kind; nil for KindNone.
-func NewAdapter(kind string) (Adapter, error) {
-	if kind == KindNone {
+// NewAdapter makes the adapter of one engine; nil for KindNone. The error says
+// what of the target is wrong.
+func NewAdapter(t Target) (Adapter, error) {
+	if t.Kind == KindNone {
 		return nil, nil
 	}
-	fresh, ok := kinds[kind]
-	if !ok {
-		return nil, fmt.Errorf("unknown engine kind %q: want one of %s", kind, strings.Join(Kinds(), ", "))
+	page, err := t.metricsPage()
+	if err != nil {
+		return nil, err
 	}
-	return fresh(), nil
+	if t.Kind == KindGeneric {
+		table, err := newTable(t.Names, rule{copies: []string{"pid"}})
+		if err != nil {
+			return nil, err
+		}
+		return plain{table, at(page, "/metrics")}, nil
+	}
+	if !t.Names.empty() {
+		return nil, fmt.Errorf("names of metrics are for the kind %q", KindGeneric)
+	}
+	if t.Kind == "" || t.Kind == KindAuto {
+		return &auto{page: page}, nil
+	}
+	fresh, ok := kinds[t.Kind]
+	if !ok {
+		return nil, fmt.Errorf("unknown engine kind %q: want one of %s", t.Kind, strings.Join(Kinds(), ", "))
+	}
+	return fresh(page), nil
 }
 
+// metricsPage checks where the target's metrics page is said to be.
+func (t *Target) metricsPage() (string, error) {
+	m := t.MetricsURL
+	switch {
+	case m == "" && t.Kind == "triton":
+		return tritonPage(t.URL)
+	case m == "" || strings.HasPrefix(m, "/"):
+		return m, nil
+	}
+	u, err := url.Parse(m)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return "", fmt.Errorf("metrics at %.200q: want an http URL or a path below the engine's", m)
+	}
+	return m, nil
+}
+
+// plain reads a page that a table says all about.
+type plain struct {
+	table *table
+	page  string
+}
+
+// Read implements Adapter.
+func (p plain) Read(ctx context.Context, get Get) (Reading, error) {
+	_, r, err := p.table.read(ctx, get, p.page)
+	return r, err
+}
+
+// read fetches a page and makes a reading of it.
+func (t *table) read(ctx context.Context, get Get, page string) (*found, Reading, error) {
+	answer, err := get(ctx, page)
+	if err != nil {
+		return nil, Reading{}, err
+	}
+	f := t.find(answer.Page)
+	r := f.reading()
+	if len(f.samples) == 0 {
+		// Not an engine's page, or that of one that is told to keep no statistics.
+		return nil, Reading{}, errNothing
+	}
+	return f, r, checked(r)
+}
+
+// checked gives errNothing for a reading that says nothing.
+func checked(r Reading) error {
+	if r.Values == (Values{}) {
+		return errNothing
+	}
+	return nil
+}
+
+func formatStart(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+
 var errNothing = errors.New("the page has none of the series looked for")
+
+// maxLearn is how often an engine is asked, in one run of its process, for what
+// does not change. It is optional, and an engine may be told not to say.
+const maxLearn = 3
+
+// once remembers what an engine need not be asked again in this run.
+type once struct {
+	start    string
+	attempts int
+	known    bool
+	value    Opt
+}
+
+// learn gives what ask says, asked until it says something, at most maxLearn
+// times a run.
+func (o *once) learn(start string, ask func() Opt) Opt {
+	if start != o.start {
+		*o = once{start: start}
+	}
+	if o.known || o.attempts >= maxLearn {
+		return o.value
+	}
+	o.attempts++
+	o.value = ask()
+	o.known = o.value.Known
+	return o.value
+}
+
+// motion counts how often what an engine shows has changed from one reading to
+// the next. It is evidence of work where an engine counts that only when a
+// request ends.
+type motion struct {
+	seen  bool
+	last  [4]Opt
+	count float64
+}
+
+// note takes what a reading shows and gives the count.
+func (m *motion) note(shown [4]Opt) Opt {
+	if m.seen && shown != m.last {
+		m.count++
+	}
+	m.seen, m.last = true, shown
+	if shown == ([4]Opt{}) {
+		return Opt{}
+	}
+	return Some(m.count)
+}

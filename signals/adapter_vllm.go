@@ -2,27 +2,34 @@ package signals
 
 import (
 	"context"
+	"hash/maphash"
 	"strconv"
 )
 
 // vllm reads vLLM. Its series carry the rank in the label engine; counts add up
 // over the ranks and the fullest KV cache speaks for all.
-type vllm struct{}
+type vllm struct{ page string }
 
-// The names, newest first. A vLLM under Ray writes _ for the colon.
-var (
-	vllmRunning     = vllmNames("num_requests_running")
-	vllmWaiting     = vllmNames("num_requests_waiting") // those deferred for other reasons than room included
-	vllmKVUsage     = vllmNames("kv_cache_usage_perc", "gpu_cache_usage_perc")
-	vllmPrompt      = vllmNames("prompt_tokens_total", "prompt_tokens")
-	vllmGeneration  = vllmNames("generation_tokens_total", "generation_tokens")
-	vllmPreemptions = vllmNames("num_preemptions_total", "num_preemptions")
-	vllmHits        = vllmNames("prefix_cache_hits_total", "prefix_cache_hits", "gpu_prefix_cache_hits_total", "gpu_prefix_cache_hits")
-	vllmQueries     = vllmNames("prefix_cache_queries_total", "prefix_cache_queries", "gpu_prefix_cache_queries_total", "gpu_prefix_cache_queries")
-	vllmCache       = vllmNames("cache_config_info")
-	vllmStart       = []string{"process_start_time_seconds", "vllm:generation_tokens_created"}
-)
+// The names, newest first. Of the reasons to wait, all count: a request that
+// waits for its adapter or its KV transfer is in the engine just as well.
+var vllmTable = mustTable(Names{
+	Running:          vllmNames("num_requests_running"),
+	Waiting:          vllmNames("num_requests_waiting", "num_requests_waiting_by_reason"),
+	KVUsage:          vllmNames("kv_cache_usage_perc", "gpu_cache_usage_perc"),
+	PromptTokens:     vllmNames("prompt_tokens_total", "prompt_tokens"),
+	GenerationTokens: vllmNames("generation_tokens_total", "generation_tokens"),
+	Preemptions:      vllmNames("num_preemptions_total", "num_preemptions"),
+	PrefixHits:       vllmNames("prefix_cache_hits_total", "prefix_cache_hits", "gpu_prefix_cache_hits_total", "gpu_prefix_cache_hits"),
+	PrefixQueries:    vllmNames("prefix_cache_queries_total", "prefix_cache_queries", "gpu_prefix_cache_queries_total", "gpu_prefix_cache_queries"),
+	Start:            append([]string{"process_start_time_seconds"}, vllmNames("generation_tokens_created")...),
+}, perProcess, vllmNames("cache_config_info"))
 
+// perProcess is the rule for engines of which several processes may write the
+// same series.
+var perProcess = rule{copies: []string{"pid"}}
+
+// vllmNames gives the names with the prefix; a vLLM under Ray writes _ for the
+// colon.
 func vllmNames(names ...string) []string {
 	var out []string
 	for _, n := range names {
@@ -31,65 +38,44 @@ func vllmNames(names ...string) []string {
 	return out
 }
 
-var vllmWanted = nameSet(vllmRunning, vllmWaiting, vllmKVUsage, vllmPrompt, vllmGeneration,
-	vllmPreemptions, vllmHits, vllmQueries, vllmCache, vllmStart)
-
-func nameSet(lists ...[]string) map[string]bool {
-	set := map[string]bool{}
-	for _, l := range lists {
-		for _, n := range l {
-			set[n] = true
-		}
-	}
-	return set
-}
-
 // Read implements Adapter.
-func (vllm) Read(ctx context.Context, get Get) (Reading, error) {
-	answer, err := get(ctx, "/metrics")
+func (v vllm) Read(ctx context.Context, get Get) (Reading, error) {
+	f, r, err := vllmTable.read(ctx, get, v.page)
 	if err != nil {
 		return Reading{}, err
 	}
-	f := parse(answer.Page, vllmWanted)
-	r := Reading{Start: start(f, vllmStart)}
-	r.Running = f.sum(vllmRunning...)
-	r.Waiting = f.sum(vllmWaiting...)
-	r.KVUsage = fraction(f.greatest(vllmKVUsage...))
-	r.KVTokens = vllmCacheTokens(f.first(vllmCache))
-	r.PromptTokens = f.sum(vllmPrompt...)
-	r.GenerationTokens = f.sum(vllmGeneration...)
-	r.Preemptions = f.sum(vllmPreemptions...)
-	r.PrefixHits = f.sum(vllmHits...)
-	r.PrefixQueries = f.sum(vllmQueries...)
-	if r.PromptTokens.Known && r.GenerationTokens.Known {
-		r.Progress = Some(r.PromptTokens.Value + r.GenerationTokens.Value)
-	}
-	// A server without log statistics answers with a page that has none of them.
-	if r.Values == (Values{}) {
-		return Reading{}, errNothing
-	}
+	r.KVTokens = f.vllmCacheTokens(f.extra[0])
+	running, _ := f.collect(f.terms[nRunning])
+	r.Ranks = len(running)
 	return r, nil
 }
 
 // vllmCacheTokens adds up the KV caches of the ranks. What vLLM says of them
 // stands in labels.
-func vllmCacheTokens(info []sample) Opt {
-	total, ranks := 0.0, map[string]bool{}
-	for _, s := range info {
-		rank := s.label("engine")
-		if ranks[rank] {
+func (f *found) vllmCacheTokens(terms []term) Opt {
+	t, ok := f.first(terms)
+	if !ok {
+		return Opt{}
+	}
+	total := 0.0
+	ranks := f.scratch[:0]
+	for i := range f.samples {
+		s := &f.samples[i]
+		if !s.of(t) {
 			continue
 		}
-		ranks[rank] = true
-		blocks, err := strconv.ParseUint(s.label("num_gpu_blocks"), 10, 32)
-		if err != nil {
-			return Opt{} // "None" until the cache is there
+		rank := maphash.Bytes(hashSeed, s.raw("engine"))
+		if _, there := position(ranks, rank, nil); there {
+			continue
 		}
-		size, err := strconv.ParseUint(s.label("block_size"), 10, 32)
-		if err != nil {
+		if ranks = append(ranks, series{key: rank}); len(ranks) > maxRanks {
 			return Opt{}
 		}
-		total += float64(blocks) * float64(size)
+		size, ok := s.cacheTokens()
+		if !ok {
+			return Opt{} // "None" until the cache is there
+		}
+		total += size
 	}
 	if total == 0 {
 		return Opt{}
@@ -97,22 +83,19 @@ func vllmCacheTokens(info []sample) Opt {
 	return Some(total)
 }
 
-// fraction bounds to 1 what rounding may bring above it, and makes absent what
-// is no fraction.
-func fraction(o Opt) Opt {
-	if o.Value > 1.01 {
-		return Opt{}
-	}
-	o.Value = min(o.Value, 1)
-	return o
-}
+// maxRanks bounds the ranks of one engine whose sizes are looked at.
+const maxRanks = 1024
 
-// start names the run by the first of the series that the page has.
-func start(f families, names []string) string {
-	for _, s := range f.first(names) {
-		if !s.spoilt {
-			return strconv.FormatFloat(s.value, 'f', -1, 64)
-		}
+// cacheTokens is the size of one rank's cache. Newer versions give it: where
+// layers differ it is not blocks times their size.
+func (s *sample) cacheTokens() (float64, bool) {
+	if n, err := strconv.ParseUint(string(s.raw("kv_cache_size_tokens")), 10, 48); err == nil && n > 0 {
+		return float64(n), true
 	}
-	return ""
+	blocks, err := strconv.ParseUint(string(s.raw("num_gpu_blocks")), 10, 32)
+	if err != nil {
+		return 0, false
+	}
+	size, err := strconv.ParseUint(string(s.raw("block_size")), 10, 32)
+	return float64(blocks) * float64(size), err == nil
 }

@@ -24,16 +24,16 @@ func (p pages) get(_ context.Context, path string) (Answer, error) {
 
 func text(body string) Answer { return Answer{Page: Page{Body: []byte(body)}, Header: http.Header{}} }
 
-func golden(t *testing.T, name string) Answer {
+func golden(t testing.TB, name string) Answer {
 	t.Helper()
 	b, err := os.ReadFile("testdata/" + name)
 	require.NoError(t, err)
 	return text(string(b))
 }
 
-func read(t *testing.T, kind string, p pages) (Reading, error) {
+func read(t testing.TB, kind string, p pages) (Reading, error) {
 	t.Helper()
-	a, err := NewAdapter(kind)
+	a, err := NewAdapter(Target{Kind: kind, URL: "http://e"})
 	require.NoError(t, err)
 	return a.Read(t.Context(), p.get)
 }
@@ -41,7 +41,7 @@ func read(t *testing.T, kind string, p pages) (Reading, error) {
 func TestVLLM(t *testing.T) {
 	r, err := read(t, "vllm", pages{"/metrics": golden(t, "vllm.txt")})
 	require.NoError(t, err)
-	require.Equal(t, Reading{Start: "1795923418.87", Values: Values{
+	require.Equal(t, Reading{Start: "1795923418.87", Ranks: 1, Values: Values{
 		Running: Some(7), Waiting: Some(4), KVUsage: Some(0.4375), KVTokens: Some(27895 * 16),
 		PromptTokens: Some(1.5e6), GenerationTokens: Some(250000), Preemptions: Some(2),
 		PrefixHits: Some(600000), PrefixQueries: Some(1.5e6), Progress: Some(1.75e6),
@@ -121,7 +121,7 @@ func TestLlamaCPPOldIdlePage(t *testing.T) {
 }
 
 func TestLlamaCPPAsksForItsSlotsOnceARun(t *testing.T) {
-	a, err := NewAdapter("llamacpp")
+	a, err := NewAdapter(Target{Kind: "llamacpp"})
 	require.NoError(t, err)
 	asked := 0
 	page := golden(t, "llamacpp_idle.txt")
@@ -150,14 +150,14 @@ func TestLlamaCPPAsksForItsSlotsOnceARun(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, r.Slots.Known, "the new run has not said")
 	}
-	require.Equal(t, maxSlotAttempts, asked)
+	require.Equal(t, maxLearn, asked)
 }
 
 func TestKinds(t *testing.T) {
-	require.Equal(t, []string{"llamacpp", "none", "vllm"}, Kinds())
-	a, err := NewAdapter("none")
+	require.Equal(t, []string{"auto", "generic", "llamacpp", "lmdeploy", "nim", "none", "ollama", "sglang", "tgi", "triton", "trtllm", "vllm"}, Kinds())
+	a, err := NewAdapter(Target{Kind: KindNone})
 	require.NoError(t, err)
 	require.Nil(t, a)
-	_, err = NewAdapter("vlm")
-	require.EqualError(t, err, `unknown engine kind "vlm": want one of llamacpp, none, vllm`)
+	_, err = NewAdapter(Target{Kind: "vlm"})
+	require.EqualError(t, err, `unknown engine kind "vlm": want one of auto, generic, llamacpp, lmdeploy, nim, none, ollama, sglang, tgi, triton, trtllm, vllm`)
 }

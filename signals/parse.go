@@ -2,6 +2,8 @@ package signals
 
 import (
 	"bytes"
+	"hash/maphash"
+	"math/bits"
 	"strconv"
 	"strings"
 )
@@ -10,84 +12,126 @@ import (
 const maxSamples = 20000
 
 // Page is a metrics page as it came. Truncated says that more would have
-// followed: the page was too long or its transfer broke off.
+// followed: the page was too long, or its transfer broke off or ran out of time.
 type Page struct {
 	Body      []byte
 	Truncated bool
 }
 
-// sample is one series of a family. labels is the text between the braces.
+// sample is one series. labels is the text between the braces and lies in the
+// page: copying the labels of every series looked for would cost more than
+// reading them.
 type sample struct {
-	labels string
+	name   int // its number in the vocabulary
+	labels []byte
 	value  float64
 	spoilt bool // the line was there, its value was not a finite number
 }
 
-// families is the samples of the wanted names.
-type families map[string][]sample
+// vocabulary numbers the names that are looked for.
+type vocabulary map[string]int
 
-// parse reads a page in Prometheus' text format and keeps the families whose
-// names are wanted. Lines it cannot read are passed over. Of a truncated page
-// the last family is left out, since some of it may be missing, and a sum over
-// half of an engine's ranks looks like a better engine.
-func parse(page Page, wanted map[string]bool) families {
-	out := families{}
-	var last []byte
-	count := 0
-	for body := page.Body; len(body) > 0 && count < maxSamples; {
-		line, rest, whole := bytes.Cut(body, []byte("\n"))
-		body = rest
-		if !whole && page.Truncated {
+// scan reads a page in Prometheus' text format and keeps the series whose names
+// are in the vocabulary. Lines it cannot read are passed over. Of a truncated
+// page the last family is left out, since some of it may be missing, and a sum
+// over half of an engine's ranks looks like a better engine.
+func (v vocabulary) scan(page Page) []sample {
+	out := make([]sample, 0, 48)
+	var name []byte // of the line before
+	id, wanted := 0, false
+	for body := page.Body; len(body) > 0 && len(out) < maxSamples; {
+		line := body
+		if end := bytes.IndexByte(body, '\n'); end >= 0 {
+			line, body = body[:end], body[end+1:]
+		} else if body = nil; page.Truncated {
 			break
 		}
-		line = bytes.TrimSpace(line)
+		line = trim(line)
 		if len(line) == 0 {
 			continue
 		}
 		if line[0] == '#' {
-			last = nil // the next family has begun, the one before is whole
+			name, wanted = nil, false // the next family has begun, the one before is whole
 			continue
 		}
-		name := line
-		if end := bytes.IndexAny(line, "{ \t"); end >= 0 {
-			name = line[:end]
+		// Most lines are buckets of the histogram that the line before was of.
+		if !startsWith(line, name) {
+			name = line[:nameLen(line)]
+			id, wanted = v[string(name)]
 		}
-		last = name
-		if wanted[string(name)] {
-			out[string(name)] = append(out[string(name)], parseRest(string(line[len(name):])))
-			count++
+		if wanted {
+			s := parseRest(line[len(name):])
+			s.name = id
+			out = append(out, s)
 		}
 	}
-	if page.Truncated || count == maxSamples {
-		delete(out, string(last))
+	if wanted && (page.Truncated || len(out) == maxSamples) {
+		out = without(out, id)
 	}
 	return out
 }
 
+func without(samples []sample, name int) []sample {
+	kept := samples[:0]
+	for _, s := range samples {
+		if s.name != name {
+			kept = append(kept, s)
+		}
+	}
+	return kept
+}
+
+func blank(c byte) bool { return c == ' ' || c == '\t' }
+
+func trim(line []byte) []byte {
+	for len(line) > 0 && blank(line[0]) {
+		line = line[1:]
+	}
+	for len(line) > 0 && (blank(line[len(line)-1]) || line[len(line)-1] == '\r') {
+		line = line[:len(line)-1]
+	}
+	return line
+}
+
+// startsWith says whether the line is one of that name.
+func startsWith(line, name []byte) bool {
+	n := len(name)
+	return n > 0 && bytes.HasPrefix(line, name) && (n == len(line) || line[n] == '{' || blank(line[n]))
+}
+
+func nameLen(line []byte) int {
+	for i, c := range line {
+		if c == '{' || blank(c) {
+			return i
+		}
+	}
+	return len(line)
+}
+
 // parseRest reads what follows the name: labels, the value, then perhaps a
 // timestamp or an exemplar. What cannot be read is spoilt.
-func parseRest(rest string) sample {
+func parseRest(rest []byte) sample {
 	var s sample
-	if strings.HasPrefix(rest, "{") {
+	rest = trim(rest)
+	if len(rest) > 0 && rest[0] == '{' {
 		shut := closing(rest)
 		if shut < 0 {
 			return sample{spoilt: true}
 		}
-		s.labels, rest = rest[1:shut], rest[shut+1:]
+		s.labels, rest = rest[1:shut], trim(rest[shut+1:])
 	}
-	fields := strings.Fields(rest)
-	if len(fields) == 0 {
-		s.spoilt = true
-		return s
+	end := 0
+	for end < len(rest) && !blank(rest[end]) {
+		end++
 	}
-	v, err := strconv.ParseFloat(fields[0], 64)
+	v, err := strconv.ParseFloat(string(rest[:end]), 64)
 	finite := Some(v)
 	s.value, s.spoilt = finite.Value, err != nil || !finite.Known
 	return s
 }
 
 // closing finds the brace that ends the labels, those within quotes left aside.
-func closing(text string) int {
+func closing(text []byte) int {
 	quoted := false
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -102,127 +146,84 @@ func closing(text string) int {
 	return -1
 }
 
-// label is one label of a sample.
-type label struct{ name, value string }
-
-// parseLabels takes the labels apart as far as they can be read.
-func parseLabels(text string) []label {
-	var out []label
-	for {
-		text = strings.TrimLeft(text, ", \t")
-		eq := strings.IndexByte(text, '=')
-		if eq < 0 {
-			return out
-		}
-		name := strings.TrimSpace(text[:eq])
-		text = strings.TrimLeft(text[eq+1:], " \t")
-		if text == "" || text[0] != '"' {
-			return out
-		}
-		end := 1
-		for end < len(text) && text[end] != '"' {
-			if text[end] == '\\' {
-				end++
-			}
+// nextLabel takes the first label off the text. whole is the label as it
+// stands, value what is between its quotes, escapes and all. Not ok: there is
+// none, or it cannot be read.
+func nextLabel(text []byte) (name, value, whole, rest []byte, ok bool) {
+	for len(text) > 0 && (blank(text[0]) || text[0] == ',') {
+		text = text[1:]
+	}
+	eq := bytes.IndexByte(text, '=')
+	if eq < 0 {
+		return nil, nil, nil, text, false
+	}
+	start := eq + 1
+	for start < len(text) && blank(text[start]) {
+		start++
+	}
+	if start >= len(text) || text[start] != '"' {
+		return nil, nil, nil, text, false
+	}
+	end := start + 1
+	for end < len(text) && text[end] != '"' {
+		if text[end] == '\\' {
 			end++
 		}
-		if end >= len(text) {
-			return out
+		end++
+	}
+	if end >= len(text) {
+		return nil, nil, nil, text, false
+	}
+	return trim(text[:eq]), text[start+1 : end], text[:end+1], text[end+1:], true
+}
+
+// raw gives a label's value as it stands; nil if there is none.
+func (s sample) raw(label string) []byte {
+	for text := s.labels; ; {
+		name, value, _, rest, ok := nextLabel(text)
+		if !ok {
+			return nil
 		}
-		out = append(out, label{name, unescape.Replace(text[1:end])})
-		text = text[end+1:]
+		if string(name) == label {
+			return value
+		}
+		text = rest
 	}
 }
 
 var unescape = strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\n`, "\n")
 
-func (s sample) label(name string) string {
-	for _, l := range parseLabels(s.labels) {
-		if l.name == name {
-			return l.value
+// label gives a label's value; "" if there is none.
+func (s sample) label(name string) string { return unescape.Replace(string(s.raw(name))) }
+
+// hashSeed makes the keys of series those of this process alone: they are never
+// sent, and no page can aim at two that are equal.
+var hashSeed = maphash.MakeSeed()
+
+// key tells a series from its siblings by its labels, in whatever order they
+// stand, those to be left aside not counted.
+func (s sample) key(aside []string) uint64 {
+	var key uint64
+	for text := s.labels; ; {
+		name, _, whole, rest, ok := nextLabel(text)
+		if !ok {
+			if len(rest) > 0 { // what cannot be read differs by its text
+				key += bits.RotateLeft64(maphash.Bytes(hashSeed, rest), 1)
+			}
+			return key
+		}
+		if !among(name, aside) {
+			key += maphash.Bytes(hashSeed, whole)
+		}
+		text = rest
+	}
+}
+
+func among(name []byte, list []string) bool {
+	for _, l := range list {
+		if string(name) == l {
+			return true
 		}
 	}
-	return ""
-}
-
-// withoutPID is what tells a series from its siblings once they are counted per
-// engine and not per process.
-func (s sample) withoutPID() string {
-	if !strings.Contains(s.labels, "pid") {
-		return s.labels
-	}
-	var b strings.Builder
-	for _, l := range parseLabels(s.labels) {
-		if l.name != "pid" {
-			b.WriteString(l.name + "\xff" + l.value + "\xff")
-		}
-	}
-	return b.String()
-}
-
-// first gives the samples of the first of the names that the page has.
-func (f families) first(names []string) []sample {
-	for _, n := range names {
-		if s := f[n]; len(s) > 0 {
-			return s
-		}
-	}
-	return nil
-}
-
-// series gives one value per engine: of the processes of one engine, each of
-// which may export the series, most with a 0, the largest. whole says that no
-// series had to be left out.
-func series(samples []sample) (values []float64, whole bool) {
-	whole = true
-	index := map[string]int{}
-	for _, s := range samples {
-		if s.spoilt {
-			whole = false
-			continue
-		}
-		key := s.withoutPID()
-		if i, there := index[key]; there {
-			values[i] = max(values[i], s.value)
-			continue
-		}
-		index[key] = len(values)
-		values = append(values, s.value)
-	}
-	return values, whole
-}
-
-// sum adds up a family over its ranks. It is absent when the page does not have
-// it or lacks one of the numbers: a sum without one of its terms is wrong.
-func (f families) sum(names ...string) Opt {
-	values, whole := series(f.first(names))
-	if len(values) == 0 || !whole {
-		return Opt{}
-	}
-	total := 0.0
-	for _, v := range values {
-		total += v
-	}
-	return atLeastZero(total)
-}
-
-// greatest gives the largest of a family over its ranks.
-func (f families) greatest(names ...string) Opt {
-	values, _ := series(f.first(names))
-	if len(values) == 0 {
-		return Opt{}
-	}
-	top := values[0]
-	for _, v := range values[1:] {
-		top = max(top, v)
-	}
-	return atLeastZero(top)
-}
-
-// atLeastZero makes what cannot be a count or a fraction absent.
-func atLeastZero(v float64) Opt {
-	if v < 0 {
-		return Opt{}
-	}
-	return Some(v)
+	return false
 }

@@ -2,17 +2,39 @@ package signals
 
 import (
 	"fmt"
-	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-func parseText(body string, truncated bool, names ...string) families {
-	return parse(Page{Body: []byte(body), Truncated: truncated}, nameSet(names))
+// lookup is a page in which a test looks for names.
+type lookup struct {
+	*found
+	names map[string]term
+}
+
+func parseText(body string, truncated bool, names ...string) lookup {
+	l := lookup{names: map[string]term{}}
+	t := &table{vocabulary: vocabulary{}, rule: perProcess}
+	for i, n := range names {
+		t.vocabulary[n] = i
+		l.names[n] = term{name: i}
+	}
+	l.found = t.find(Page{Body: []byte(body), Truncated: truncated})
+	return l
+}
+
+func (l lookup) sum(name string) Opt      { return l.found.sum([]term{l.names[name]}) }
+func (l lookup) greatest(name string) Opt { return l.found.greatest([]term{l.names[name]}) }
+
+func (l lookup) all(name string) (out []sample) {
+	for _, s := range l.samples {
+		if s.of(l.names[name]) {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 func TestParseTakesWhatItCan(t *testing.T) {
@@ -23,15 +45,16 @@ func TestParseTakesWhatItCan(t *testing.T) {
 		"}{ nonsense", "<html>", "b", "", "c NaN", "d -nan", "e +Inf", `f{x="open 1`, "g 1e3 # {} 4", "h 0x10", "i nonsense",
 		"last 7", // without its newline
 	}, "\n"), false, "a", "b", "c", "d", "e", "f", "g", "h", "i", "last", "absent")
-	require.Equal(t, []sample{{labels: `x="1",y="br}ace \" quote, comma"`, value: 1}, {value: 2}}, f["a"])
-	require.Equal(t, `br}ace " quote, comma`, f["a"][0].label("y"))
+	require.Equal(t, []sample{{labels: []byte(`x="1",y="br}ace \" quote, comma"`), value: 1}, {value: 2}}, f.all("a"))
+	require.Equal(t, `br}ace " quote, comma`, f.all("a")[0].label("y"))
+	require.Equal(t, 7, f.spoilt)
 	for _, spoilt := range []string{"b", "c", "d", "e", "f", "h", "i"} {
-		require.True(t, f[spoilt][0].spoilt, spoilt)
+		require.True(t, f.all(spoilt)[0].spoilt, spoilt)
 		require.False(t, f.sum(spoilt).Known, spoilt)
 	}
 	require.Equal(t, Some(1000), f.sum("g"))
 	require.Equal(t, Some(7), f.sum("last"))
-	require.Equal(t, Opt{}, f.sum("absent"), "absent is not zero")
+	require.Equal(t, Opt{}, f.found.sum(nil), "absent is not zero")
 }
 
 func TestOneBadRankMakesTheSumAbsent(t *testing.T) {
@@ -75,49 +98,4 @@ func TestSamplesAreBounded(t *testing.T) {
 	f := parseText(b.String(), false, "a", "x")
 	require.False(t, f.sum("a").Known, "some of it is missing")
 	require.Equal(t, Some(1), f.sum("x"))
-}
-
-func FuzzParse(f *testing.F) {
-	files, err := filepath.Glob("testdata/*.txt")
-	require.NoError(f, err)
-	for _, name := range files {
-		b, err := os.ReadFile(name)
-		require.NoError(f, err)
-		f.Add(string(b), false)
-		f.Add(string(b[:len(b)/2]), true)
-	}
-	f.Add("vllm:num_requests_running{a=\"\\\"} -nan\nvllm:cache_config_info{num_gpu_blocks=\"9\",block_size=\"", false)
-	f.Fuzz(func(t *testing.T, body string, truncated bool) {
-		page := text(body)
-		page.Truncated = truncated
-		for _, kind := range Kinds() {
-			if kind == KindNone {
-				continue
-			}
-			r, err := read(t, kind, pages{"/metrics": page, "/props": page})
-			if err != nil {
-				continue
-			}
-			v := r.Values
-			counters := v.counters()
-			for _, o := range append(counters[:], v.Running, v.Waiting, v.KVUsage, v.Slots, v.KVTokens) {
-				require.False(t, math.IsNaN(o.Value) || math.IsInf(o.Value, 0) || o.Value < 0)
-				require.True(t, o.Known || o.Value == 0)
-			}
-			require.LessOrEqual(t, v.KVUsage.Value, 1.0)
-		}
-	})
-}
-
-func BenchmarkVLLMPage(b *testing.B) {
-	body, err := os.ReadFile("testdata/vllm_dp2.txt")
-	require.NoError(b, err)
-	p := pages{"/metrics": text(string(body))}
-	b.SetBytes(int64(len(body)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := (vllm{}).Read(b.Context(), p.get); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

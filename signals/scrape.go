@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,14 +17,22 @@ import (
 	"time"
 )
 
-// maxPage bounds an answer, in bytes after decompression.
-const maxPage = 4 << 20
+const (
+	maxPage   = 4 << 20  // of an answer, in bytes after decompression
+	maxHeader = 64 << 10 // of its header, in bytes
+	maxError  = 500      // of the text that says why there is no signal, in bytes
+)
 
 // Target is an engine to read.
 type Target struct {
 	Engine string // its name
 	URL    string // base URL without a path, http or https, or unix:///path/of/socket
-	Kind   string // one of Kinds
+	Kind   string // one of Kinds; "" for KindAuto
+
+	// MetricsURL is where the metrics are, if not where engines of the kind have
+	// them: a path below URL, beginning with /, or an http or https URL.
+	MetricsURL string
+	Names      Names // what the metrics are called; for KindGeneric, and only then
 }
 
 // Options says how a Scraper reads. The zero value reads every second.
@@ -79,7 +88,7 @@ func NewScraper(ctx context.Context, o Options) *Scraper {
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	transport := o.Transport
 	if transport == nil {
-		s.own = &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}
+		s.own = &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: maxHeader}
 		transport = s.own
 	}
 	s.client = newClient(transport)
@@ -96,7 +105,7 @@ func newClient(t http.RoundTripper) *http.Client {
 // socketClient reads over a unix socket. It keeps no connection: opening one
 // there costs next to nothing.
 func socketClient(path string) *http.Client {
-	return newClient(&http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	return newClient(&http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: maxHeader, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}})
 }
@@ -113,7 +122,7 @@ func (s *Scraper) Close() {
 }
 
 // Set replaces the set of engines. Those that stay as they were are read on
-// undisturbed; of those that left, or changed their URL or kind, the state is
+// undisturbed; of those that left, or changed in anything, the state is
 // forgotten. An engine of KindNone is not read and has no state. The error
 // names every target that is wrong, and then nothing has changed.
 func (s *Scraper) Set(targets []Target) error {
@@ -136,7 +145,7 @@ func (s *Scraper) Set(targets []Target) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, old := range s.pollers {
-		if p := next[name]; p != nil && p.target == old.target {
+		if p := next[name]; p != nil && reflect.DeepEqual(p.target, old.target) {
 			next[name] = old
 			continue
 		}
@@ -207,7 +216,7 @@ type poller struct {
 }
 
 func newPoller(t Target) (*poller, error) {
-	adapter, err := NewAdapter(t.Kind)
+	adapter, err := NewAdapter(t)
 	if err != nil {
 		return nil, err
 	}
@@ -264,34 +273,77 @@ func (s *Scraper) pause(failures int, took time.Duration) time.Duration {
 		}
 	}
 	jittered := interval - interval/10 + rand.N(interval/5+1)
-	// An engine that takes long to answer is left alone for a while all the same.
-	return max(jittered-took, interval/10)
+	if failures > 0 {
+		return max(jittered-took, interval/10)
+	}
+	// Reading takes at most a tenth of the time of an engine that is slow to
+	// answer, but a signal never gets older for it than those of engines that fail.
+	return max(jittered-took, min(maxShare*took, s.options.Backoff))
 }
+
+// maxShare is how many times longer than a reading the pause after it is, at least.
+const maxShare = 9
 
 // read makes one attempt and leaves the outcome in the poller's state.
 func (s *Scraper) read(p *poller) {
 	ctx, cancel := context.WithTimeout(p.ctx, s.options.Timeout)
 	defer cancel()
-	client := s.client
-	if p.client != nil {
-		client = p.client
-	}
 	answered := false
 	reading, err := p.adapter.Read(ctx, func(ctx context.Context, path string) (Answer, error) {
-		a, err := get(ctx, client, p.base, path)
+		a, err := p.get(ctx, s.client, path)
 		var status *StatusError
 		answered = answered || err == nil || errors.As(err, &status)
 		return a, err
 	})
-	now := time.Now()
+	p.note(reading, err, answered, time.Now())
+}
+
+// note leaves the outcome of an attempt in the poller's state.
+func (p *poller) note(reading Reading, err error, answered bool, now time.Time) {
 	p.state.Attempt, p.state.Reachable = now, answered
+	p.state.Kind = p.target.Kind
+	if t, ok := p.adapter.(kindTeller); ok {
+		p.state.Kind = t.Kind()
+	}
 	if err != nil {
-		p.state.Err = err.Error()
+		p.state.Err = cut(err.Error(), maxError)
 		p.state.Failures++
+		p.state.Faults.Failed++
 		return
 	}
 	p.state.Err, p.state.Failures, p.state.LastGood = "", 0, now
+	p.state.Ranks = reading.Ranks
+	p.state.Faults.Spoilt += uint64(reading.Spoilt)
 	p.state.Signal = p.signal(reading, now)
+}
+
+// cut bounds a text that engines may have had a part in. Such texts are passed
+// on in messages that take nothing but UTF-8.
+func cut(text string, most int) string {
+	if len(text) > most {
+		text = text[:most] + "..."
+	}
+	return strings.ToValidUTF8(text, "?")
+}
+
+// get fetches what an adapter asks for, and counts what is wrong with it.
+func (p *poller) get(ctx context.Context, client *http.Client, path string) (Answer, error) {
+	address := path
+	if strings.HasPrefix(path, "/") {
+		address = p.base + path
+		if p.client != nil {
+			client = p.client
+		}
+	}
+	a, err := get(ctx, client, address, path)
+	var status *StatusError
+	if errors.As(err, &status) && status.redirect() {
+		p.state.Faults.Redirects++
+	}
+	if a.Truncated {
+		p.state.Faults.Truncated++
+	}
+	return a, err
 }
 
 // signal numbers a reading.
@@ -354,8 +406,8 @@ func (s *Scraper) publish(p *poller) bool {
 
 // get fetches a page. One that breaks off is given as far as it came, and so is
 // one that is too long.
-func get(ctx context.Context, client *http.Client, base, path string) (Answer, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
+func get(ctx context.Context, client *http.Client, address, path string) (Answer, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return Answer{}, err
 	}

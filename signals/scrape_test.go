@@ -221,7 +221,9 @@ func TestPauseBacksOff(t *testing.T) {
 			require.InDelta(t, want, got, float64(want)/10+1)
 		}
 	}
-	require.Equal(t, time.Second/10, s.pause(0, time.Minute))
+	require.Equal(t, time.Second/5, s.pause(1, time.Minute))
+	require.Equal(t, 4500*time.Millisecond, s.pause(0, 500*time.Millisecond), "a tenth of the time")
+	require.Equal(t, 10*time.Second, s.pause(0, time.Minute), "but not out of sight")
 }
 
 func TestPagesOverRealConnections(t *testing.T) {
@@ -251,7 +253,7 @@ func TestPagesOverRealConnections(t *testing.T) {
 		truncated bool
 		status    int
 	}{{"/endless", true, 0}, {"/broken", true, 0}, {"/moved", false, 302}} {
-		a, err := get(t.Context(), s.client, server.URL+c.path, "/metrics")
+		a, err := get(t.Context(), s.client, server.URL+c.path+"/metrics", "/metrics")
 		var status *StatusError
 		if errors.As(err, &status) {
 			require.Equal(t, c.status, status.Code)
@@ -260,7 +262,7 @@ func TestPagesOverRealConnections(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, c.truncated, a.Truncated)
 		require.LessOrEqual(t, len(a.Body), maxPage)
-		r, err := (vllm{}).Read(t.Context(), pages{"/metrics": a}.get)
+		r, err := (vllm{"/metrics"}).Read(t.Context(), pages{"/metrics": a}.get)
 		require.NoError(t, err)
 		require.Equal(t, Some(3), r.Running)
 		require.False(t, r.Waiting.Known)

@@ -62,16 +62,28 @@ type Signal struct {
 	Incarnation uint64
 	Sequence    uint64    // grows by 1 with every reading by one reader
 	Time        time.Time // when the engine answered
+	InBand      time.Time // of the newest report in an answer that was taken in; zero if none was
 	Values
 }
 
 // State is what a reader knows of one engine.
 type State struct {
 	Engine    string
+	Kind      string    // what the engine is read as; KindAuto while that is not known
+	Ranks     int       // copies of the model that the engine's page speaks of; 0 if it does not say
 	Reachable bool      // the last attempt got an answer, whatever it said
 	Err       string    // why the last attempt gave no signal; "" if it gave one
 	Failures  int       // attempts without a signal since the last one
 	Attempt   time.Time // when the last attempt ended
 	LastGood  time.Time // the time of Signal; zero if there never was one
 	Signal    *Signal   // the newest; nil if there never was one. Not to be changed
+	Faults    Faults
+}
+
+// Faults counts what was wrong with an engine's answers since it is read.
+type Faults struct {
+	Failed    uint64 // attempts without a signal
+	Redirects uint64 // answers that pointed elsewhere; they are not followed
+	Truncated uint64 // pages cut off: too long, broken off or out of time
+	Spoilt    uint64 // series looked for that came without a finite number
 }
