@@ -26,6 +26,8 @@ type Config struct {
 	Clusters []Cluster `yaml:"clusters"`
 	// Engines are the model servers.
 	Engines []Engine `yaml:"engines"`
+	// Discover are the sources of engines that are found rather than configured.
+	Discover []Source `yaml:"discover"`
 	// Models say what the requests of a model ask of an engine, where they are not all
 	// alike.
 	Models []Model `yaml:"models"`
@@ -158,6 +160,9 @@ type Signals struct {
 	Timeout Duration `yaml:"timeout"`
 	// Report is the time between two reports to the control plane. Default 500ms.
 	Report Duration `yaml:"report"`
+	// ModelsInterval is the time between two looks of the control plane at the models
+	// of an engine for which none are configured, at least 1s. Default 15s.
+	ModelsInterval Duration `yaml:"models_interval"`
 }
 
 // Cluster is a CPU cluster.
@@ -188,7 +193,8 @@ type Engine struct {
 	URL string `yaml:"url"`
 	// Kind says how its signals are read: "vllm", "llamacpp" or "none". Default vllm.
 	Kind string `yaml:"kind"`
-	// Models are the names of the models it serves. Required.
+	// Models are the names of the models it serves. Default: what it says at
+	// /v1/models; of one without a URL they are required.
 	Models []string `yaml:"models"`
 	// Profile is its capacity.
 	Profile Profile `yaml:"profile"`
@@ -277,6 +283,9 @@ type Duration time.Duration
 // Seconds gives the duration in seconds.
 func (d Duration) Seconds() float64 { return time.Duration(d).Seconds() }
 
+// MarshalText writes a duration as UnmarshalText reads it.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
 // UnmarshalText reads a duration of at least 0.
 func (d *Duration) UnmarshalText(b []byte) error {
 	v, err := time.ParseDuration(string(b))
@@ -338,7 +347,8 @@ func Parse(name string, data []byte) (*Config, error) {
 	return c, nil
 }
 
-// View gives the configured fleet as a view: the expected demand and distances.
+// View gives the configured fleet as a view: the expected demand and distances. An
+// engine whose models are not known is not in it: nothing can be sent there.
 func (c *Config) View() *fleet.View {
 	v := &fleet.View{}
 	for _, cl := range c.Clusters {
@@ -347,7 +357,7 @@ func (c *Config) View() *fleet.View {
 			v.Distances = append(v.Distances, fleet.Distance{Cluster: cl.Name, Region: region, Seconds: cl.Distances[region].Seconds()})
 		}
 		for _, e := range c.Engines {
-			if d, ok := cl.EngineDistances[e.Name]; ok {
+			if d, ok := cl.EngineDistances[e.Name]; ok && len(e.Models) > 0 {
 				v.Distances = append(v.Distances, fleet.Distance{Cluster: cl.Name, Region: e.Region, Engine: e.Name, Seconds: d.Seconds()})
 			}
 		}
@@ -359,7 +369,9 @@ func (c *Config) View() *fleet.View {
 		})
 	}
 	for _, e := range c.Engines {
-		v.Engines = append(v.Engines, e.Fleet())
+		if len(e.Models) > 0 {
+			v.Engines = append(v.Engines, e.Fleet())
+		}
 	}
 	for _, d := range c.Demand {
 		p, _ := fleet.ParsePriority(d.Priority)
@@ -424,22 +436,38 @@ func (c *Config) setDefaults() {
 	set(&c.Signals.Interval, Duration(time.Second))
 	set(&c.Signals.Timeout, Duration(2*time.Second))
 	set(&c.Signals.Report, Duration(500*time.Millisecond))
+	set(&c.Signals.ModelsInterval, Duration(15*time.Second))
 	for i := range c.Clusters {
 		set(&c.Clusters[i].Listen, "127.0.0.1:0")
 		set(&c.Clusters[i].Admin, "127.0.0.1:0")
 	}
 	for i := range c.Engines {
-		e := &c.Engines[i]
-		set(&e.Kind, "vllm")
-		set(&e.Protocol, "http1")
-		set(&e.Profile.T0, Duration(time.Second))
-		set(&e.Profile.UMax, 10_000)
-		set(&e.Profile.Batch, 10_000)
-		set(&e.Profile.Kappa, 0.9)
+		c.Engines[i].setDefaults()
+	}
+	for i := range c.Discover {
+		s := &c.Discover[i]
+		set(&s.Name, s.Of())
+		set(&s.Scheme, "http")
+		switch s.Of() {
+		case "dns":
+			set(&s.DNS.Records, "a")
+		case "file":
+			set(&s.Interval, Duration(time.Second))
+		}
+		set(&s.Interval, Duration(10*time.Second))
 	}
 	for i := range c.Demand {
 		set(&c.Demand[i].Priority, "standard")
 	}
+}
+
+func (e *Engine) setDefaults() {
+	set(&e.Kind, "vllm")
+	set(&e.Protocol, "http1")
+	set(&e.Profile.T0, Duration(time.Second))
+	set(&e.Profile.UMax, 10_000)
+	set(&e.Profile.Batch, 10_000)
+	set(&e.Profile.Kappa, 0.9)
 }
 
 // set gives a field its default where the file left it out.

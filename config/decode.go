@@ -57,7 +57,8 @@ func (d *decoder) fail(n *yaml.Node, format string, args ...any) {
 	d.problems = append(d.problems, Problem{d.file, max(n.Line, 1), max(n.Column, 1), fmt.Sprintf(format, args...)})
 }
 
-func (d *decoder) decode(data []byte, into *Config) {
+// decode fills the struct behind into.
+func (d *decoder) decode(data []byte, into any) {
 	if root := d.root(data); root != nil {
 		d.value(root, reflect.ValueOf(into).Elem(), "")
 	}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net"
 	"net/url"
@@ -75,6 +76,7 @@ func (c *Config) validate() Problems {
 	}
 	k.clusters()
 	k.engines()
+	k.discover()
 	k.models()
 	k.aliases()
 	k.demand()
@@ -111,19 +113,29 @@ func (k *checker) distances(path string, cl Cluster) {
 			needed = append(needed, e.Region)
 		}
 	}
+	for _, s := range k.c.Discover {
+		for _, region := range append(slices.Sorted(maps.Values(s.Kubernetes.Zones)), s.Region) {
+			if region != "" && !slices.Contains(needed, region) {
+				needed = append(needed, region)
+			}
+		}
+	}
 	for _, region := range needed {
 		if _, ok := cl.Distances[region]; !ok {
 			k.fail(path, "none to region %q, where engines are: add `%s: 20ms` (the network round trip from %q)", region, region, cl.Name)
 		}
 	}
 	for region := range cl.Distances {
-		if !slices.Contains(needed, region) {
+		if len(k.c.Discover) == 0 && !slices.Contains(needed, region) {
 			k.fail(path+"."+region, "no engine lies in region %q%s", region, suggestion(region, needed))
 		}
 	}
 }
 
 func (k *checker) engineDistances(path string, cl Cluster) {
+	if len(k.c.Discover) > 0 {
+		return // it may be one that is found
+	}
 	var names []string
 	for _, e := range k.c.Engines {
 		names = append(names, e.Name)
@@ -138,7 +150,7 @@ func (k *checker) models() {
 	for i, m := range k.c.Models {
 		path := fmt.Sprintf("models[%d]", i)
 		k.name(path+".name", m.Name, seen)
-		if m.Name != "" {
+		if m.Name != "" && !k.c.discovers() {
 			k.reference(path+".name", "model", m.Name, known)
 		}
 		if k.c.has(path + ".work") {
@@ -155,7 +167,7 @@ func (k *checker) models() {
 }
 
 func (k *checker) engines() {
-	if len(k.c.Engines) == 0 {
+	if len(k.c.Engines) == 0 && len(k.c.Discover) == 0 {
 		k.fail("engines", "none: at least one engine must serve requests")
 	}
 	names, urls := map[string]bool{}, map[string]bool{}
@@ -164,18 +176,24 @@ func (k *checker) engines() {
 		k.name(path+".name", e.Name, names)
 		k.required(path+".region", e.Region)
 		k.engineURL(path+".url", e.URL, urls)
-		k.oneOf(path+".kind", e.Kind, "vllm", "llamacpp", "none")
-		k.oneOf(path+".protocol", e.Protocol, "http1", "h2c")
-		if len(e.Models) == 0 {
+		if len(e.Models) == 0 && e.URL == "" { // of others they are read
 			k.fail(path+".models", "none: an engine must serve at least one model")
 		}
-		seen := map[string]bool{}
-		for j, m := range e.Models {
-			k.name(fmt.Sprintf("%s.models[%d]", path, j), m, seen)
-		}
-		k.profile(path+".profile", e.Profile)
-		k.inRange(path+".weight", e.Weight, 0, math.MaxFloat64)
+		k.engine(path, e)
 	}
+}
+
+// engine checks what holds for engines that are configured and for those that are
+// found.
+func (k *checker) engine(path string, e Engine) {
+	k.oneOf(path+".kind", e.Kind, "vllm", "llamacpp", "none")
+	k.oneOf(path+".protocol", e.Protocol, "http1", "h2c")
+	seen := map[string]bool{}
+	for j, m := range e.Models {
+		k.name(fmt.Sprintf("%s.models[%d]", path, j), m, seen)
+	}
+	k.profile(path+".profile", e.Profile)
+	k.inRange(path+".weight", e.Weight, 0, math.MaxFloat64)
 }
 
 func (k *checker) profile(path string, p Profile) {
@@ -221,7 +239,9 @@ func (k *checker) aliases() {
 		}
 		sum := 0.0
 		for model, part := range a.To {
-			k.reference(path+".to."+model, "model", model, models)
+			if !k.c.discovers() {
+				k.reference(path+".to."+model, "model", model, models)
+			}
 			k.inRange(path+".to."+model, part, 0, math.MaxFloat64)
 			sum += part
 		}
@@ -241,7 +261,9 @@ func (k *checker) demand() {
 	for i, d := range k.c.Demand {
 		path := fmt.Sprintf("demand[%d]", i)
 		k.reference(path+".cluster", "cluster", d.Cluster, clusters)
-		k.reference(path+".model", "model", d.Model, models)
+		if !k.c.discovers() || d.Model == "" {
+			k.reference(path+".model", "model", d.Model, models)
+		}
 		if _, err := fleet.ParsePriority(d.Priority); err != nil && d.Priority != "" {
 			k.fail(path+".priority", "%v", err)
 		}
@@ -278,8 +300,8 @@ func (k *checker) required(path, value string) {
 
 func (k *checker) name(path, name string, seen map[string]bool) {
 	k.required(path, name)
-	if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
-		k.fail(path, "%q holds white space or control characters", name)
+	if trouble := nameTrouble(name); trouble != "" {
+		k.fail(path, "%s", trouble)
 	}
 	if name != "" && seen[name] {
 		k.fail(path, "%q is there twice: names must be unique", name)

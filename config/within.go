@@ -52,7 +52,7 @@ func Within(name string, data []byte, key string, rest any) (*Config, *Places, e
 		d := decoder{file: name, positions: c.positions}
 		d.value(inner, reflect.ValueOf(c).Elem(), "")
 		if len(d.problems) == 0 {
-			d.problems = c.validate()
+			d.problems = c.validateFixed()
 		}
 		outer.problems = append(outer.problems, d.problems...)
 		c.setDefaults()
@@ -61,6 +61,20 @@ func Within(name string, data []byte, key string, rest any) (*Config, *Places, e
 		return nil, nil, outer.problems.sorted()
 	}
 	return c, &Places{file: name, positions: outer.positions}, nil
+}
+
+// validateFixed is validate where nothing can be found: within another file.
+func (c *Config) validateFixed() Problems {
+	k := &checker{c: c}
+	if len(c.Discover) > 0 {
+		k.fail("discover", "nothing is found here: write the engines down")
+	}
+	for i, e := range c.Engines {
+		if len(e.Models) == 0 && e.URL != "" {
+			k.fail(fmt.Sprintf("engines[%d].models", i), "none: nothing is read from engines here, write them down")
+		}
+	}
+	return append(k.problems, c.validate()...)
 }
 
 // take removes a key from a mapping and gives its value, nil when it is not there.
