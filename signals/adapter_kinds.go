@@ -150,30 +150,29 @@ type plain struct {
 // Read implements Adapter.
 func (p plain) Read(ctx context.Context, get Get) (Reading, error) {
 	_, r, err := p.table.read(ctx, get, p.page)
-	return r, err
+	if err != nil {
+		return Reading{}, err
+	}
+	return checked(r)
 }
 
-// read fetches a page and makes a reading of it.
+// read fetches a page and makes of it what the table says.
 func (t *table) read(ctx context.Context, get Get, page string) (*found, Reading, error) {
 	answer, err := get(ctx, page)
 	if err != nil {
 		return nil, Reading{}, err
 	}
 	f := t.find(answer.Page)
-	r := f.reading()
-	if len(f.samples) == 0 {
-		// Not an engine's page, or that of one that is told to keep no statistics.
-		return nil, Reading{}, errNothing
-	}
-	return f, r, checked(r)
+	return f, f.reading(), nil
 }
 
-// checked gives errNothing for a reading that says nothing.
-func checked(r Reading) error {
+// checked makes an error of a reading that says nothing: the page was not an
+// engine's, or that of one that is told to keep no statistics.
+func checked(r Reading) (Reading, error) {
 	if r.Values == (Values{}) {
-		return errNothing
+		return Reading{}, errNothing
 	}
-	return nil
+	return r, nil
 }
 
 func formatStart(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }

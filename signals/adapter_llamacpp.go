@@ -39,6 +39,9 @@ func (l *llamacpp) Read(ctx context.Context, get Get) (Reading, error) {
 	if err != nil {
 		return Reading{}, err
 	}
+	if r, err = checked(r); err != nil {
+		return Reading{}, err
+	}
 	r.Start = start
 	r.PrefixQueries = plus(r.PrefixHits, r.PromptTokens)
 	if r.PrefixQueries.Known {

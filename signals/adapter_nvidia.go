@@ -54,7 +54,7 @@ func (a *trtllm) Read(ctx context.Context, get Get) (Reading, error) {
 	if r.Values == (Values{}) && f.sum(f.extra[7]).Known {
 		return Reading{}, errors.New("the page has requests' latencies only: trtllm-serve needs enable_iter_perf_stats")
 	}
-	return r, checked(r)
+	return checked(r)
 }
 
 // triton reads Triton with the TensorRT-LLM backend. Its metrics have a port of
@@ -95,7 +95,7 @@ func (t triton) Read(ctx context.Context, get Get) (Reading, error) {
 		return Reading{}, err
 	}
 	r.KVTokens = f.product(f.extra[0], f.extra[1], "kv_cache_block_type")
-	return r, nil
+	return checked(r)
 }
 
 // product adds up, over the series that differ in more than the label, the
@@ -157,12 +157,11 @@ var nimTable = mustTable(Names{
 // Read implements Adapter.
 func (n *nim) Read(ctx context.Context, get Get) (Reading, error) {
 	if n.page != "" {
-		_, r, err := nimTable.read(ctx, get, n.page)
-		return r, err
+		return plain{nimTable, n.page}.Read(ctx, get)
 	}
 	var first error
 	for _, page := range nimPages {
-		_, r, err := nimTable.read(ctx, get, page)
+		r, err := plain{nimTable, page}.Read(ctx, get)
 		if err == nil {
 			n.page = page
 			return r, nil

@@ -40,7 +40,7 @@ func (l lmdeploy) Read(ctx context.Context, get Get) (Reading, error) {
 	}
 	running, _ := f.collect(f.terms[nRunning])
 	r.Ranks = len(running)
-	return r, nil
+	return checked(r)
 }
 
 // ollama asks Ollama for its version, which it answers without work. It exports

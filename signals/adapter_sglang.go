@@ -56,6 +56,9 @@ func (g *sglang) Read(ctx context.Context, get Get) (Reading, error) {
 	r.Progress = g.progress(f, r)
 	running, _ := f.collect(f.terms[nRunning])
 	r.Ranks = len(running)
+	if r, err = checked(r); err != nil {
+		return Reading{}, err
+	}
 	r.Slots = g.slots.learn(r.Start, func() Opt { return sglangSlots(ctx, get) })
 	return r, nil
 }

@@ -47,7 +47,7 @@ func (v vllm) Read(ctx context.Context, get Get) (Reading, error) {
 	r.KVTokens = f.vllmCacheTokens(f.extra[0])
 	running, _ := f.collect(f.terms[nRunning])
 	r.Ranks = len(running)
-	return r, nil
+	return checked(r)
 }
 
 // vllmCacheTokens adds up the KV caches of the ranks. What vLLM says of them
