@@ -48,9 +48,11 @@ var floors = map[string][]string{
 	"control":               {"api/wardropv1", "config", "fleet", "policy", "policy/optimal", "signals", "store", "tick", "weights"},
 	"sim":                   {"api/wardropv1", "config", "enginemodel", "fleet", "fleetgen", "latency", "policy", "policy/optimal", "protect", "route", "tick"},
 	"sim/baseline":          {"enginemodel", "fleet", "route", "sim"},
+	"discover":              {"config"},
+	"discover/kube":         {"config", "discover"},
 	"admin":                 {"control", "explain", "proxy"},
 	"integration":           {},
-	"cmd/wardrop": {"admin", "config", "control", "enginemodel", "examples", "explain", "fleet", "fleetgen", "loadgen",
+	"cmd/wardrop": {"admin", "config", "control", "discover", "discover/kube", "enginemodel", "examples", "explain", "fleet", "fleetgen", "loadgen",
 		"policy/optimal", "proxy", "sim", "sim/baseline",
 		"store", "testengine", "tick"},
 	"": {},
@@ -65,6 +67,7 @@ type pkg struct {
 	ImportPath string
 	Dir        string
 	Imports    []string
+	Deps       []string
 	GoFiles    []string
 }
 
@@ -111,6 +114,23 @@ func TestDataPlaneLinksNoStore(t *testing.T) {
 		for _, banned := range []string{"go.etcd.io/etcd/", "k8s.io/client-go", module + "/store", module + "/control", module + "/policy"} {
 			if strings.HasPrefix(p.ImportPath, banned) {
 				t.Errorf("the data plane links %s", p.ImportPath)
+			}
+		}
+	}
+}
+
+// TestKubernetesIsLinkedInOnePlace: its client is large, and whoever finds engines in
+// another way, or routes to them, must not carry it.
+func TestKubernetesIsLinkedInOnePlace(t *testing.T) {
+	allowed := []string{"discover/kube", "cmd/wardrop"}
+	for _, p := range list(t, "./...") {
+		name, _ := room(p.ImportPath)
+		if slices.Contains(allowed, name) {
+			continue
+		}
+		for _, d := range p.Deps {
+			if strings.HasPrefix(d, "k8s.io/") && !strings.HasPrefix(d, "k8s.io/utils") {
+				t.Errorf("%s links %s", name, d)
 			}
 		}
 	}
@@ -189,7 +209,7 @@ func TestFilesAreShort(t *testing.T) {
 func TestDocsNameEveryMetric(t *testing.T) {
 	doc, err := os.ReadFile("docs/metrics.md")
 	require.NoError(t, err)
-	for _, p := range list(t, "./proxy", "./control") {
+	for _, p := range list(t, "./proxy", "./control", "./discover") {
 		for _, f := range p.GoFiles {
 			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, f), nil, 0)
 			require.NoError(t, err)

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"time"
 
@@ -10,6 +12,8 @@ import (
 	"github.com/wardrop-lb/wardrop/admin"
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/control"
+	"github.com/wardrop-lb/wardrop/discover"
+	"github.com/wardrop-lb/wardrop/discover/kube"
 	"github.com/wardrop-lb/wardrop/store"
 )
 
@@ -46,14 +50,48 @@ func (c *controlCmd) Run(env *environment) error {
 	})
 	server := newGRPCServer()
 	plane.Register(server)
+	found := newDiscovery(env, cfg, registry, plane, filepath.Join(cfg.Control.Data, "found.json"))
 
 	s := newServers(env.ctx)
 	s.grpc("signal and weight paths", wire, server)
 	s.http("admin", adminListener, admin.Control(plane, registry), time.Second)
-	s.run("control plane", plane.Run)
-	s.run("configuration", config.Watch(cfg, plane.Reload, env.log))
+	s.run("discovery", found.Run)
+	s.run("control plane", func(ctx context.Context) error {
+		settle(ctx, found)
+		return plane.Run(ctx)
+	})
+	s.run("configuration", func(ctx context.Context) error {
+		return config.Watch(cfg, func(c *config.Config) { found.Reload(ctx, c) }, env.log)(ctx)
+	})
 	fmt.Fprintf(env.stdout, "control plane: data planes at %s, admin at http://%s\n", wire.Addr(), adminListener.Addr())
 	return s.wait()
+}
+
+// settleFor is how long a control plane waits for its sources and engines to say what
+// there is, before it plans with what it has. A source that does not answer takes longer
+// than that, and what it found the last time counts.
+const settleFor = 3 * time.Second
+
+// newDiscovery finds the engines of a control plane; path is where it keeps them, empty
+// for nowhere.
+func newDiscovery(env *environment, cfg *config.Config, registry prometheus.Registerer, plane *control.Control, path string) *discover.Discovery {
+	secure, err := cfg.Proxy.EngineTLS.Client()
+	if err != nil { // the files are the data planes' first of all: they may not be here
+		env.log.Warn("engines over https may not say their models", "error", err)
+	}
+	return discover.New(discover.Options{
+		Config: cfg, Apply: plane.Reload, Open: kube.Open, Path: path, Registry: registry, Log: env.log,
+		Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, TLSClientConfig: secure},
+	})
+}
+
+// settle waits until a discovery has looked everywhere, for a while.
+func settle(ctx context.Context, found *discover.Discovery) {
+	select {
+	case <-found.Settled():
+	case <-time.After(settleFor):
+	case <-ctx.Done():
+	}
 }
 
 func openStore(env *environment, c config.Control) (store.Store, error) {

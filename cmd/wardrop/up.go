@@ -225,7 +225,16 @@ func (up *fleetUp) start(s *servers, env *environment, builtIn bool) (adminURL s
 	server := newGRPCServer()
 	up.control.Register(server)
 	s.grpc("signal and weight paths", wire, server)
-	s.run("control plane", up.control.Run)
+	found := newDiscovery(env, up.cfg, registry, up.control, "")
+	if up.scenario == nil { // else all is known, and its events change the configuration themselves
+		s.run("discovery", found.Run)
+	}
+	s.run("control plane", func(ctx context.Context) error {
+		if up.scenario == nil {
+			settle(ctx, found)
+		}
+		return up.control.Run(ctx)
+	})
 	l, err := listenWish("admin", up.cfg.Control.Admin, builtIn)
 	if err != nil {
 		return "", err
@@ -335,7 +344,16 @@ func (up *fleetUp) announce(w io.Writer, adminURL string) {
 		}
 		fmt.Fprintf(w, "  %-12s %s/v1   models: %s\n", p.cluster, p.url, strings.Join(models, ", "))
 	}
+	up.announceCommands(w, adminURL)
+}
+
+// announceCommands shows what can be tried, with the first model there is.
+func (up *fleetUp) announceCommands(w io.Writer, adminURL string) {
 	p := up.planes[0]
+	if len(p.Snapshot().Rows) == 0 {
+		fmt.Fprintf(w, "No engine serves a model yet.\nAdmin: control plane %s\n", adminURL)
+		return
+	}
 	fmt.Fprintf(w, "Try:\n  curl %s/v1/chat/completions -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}'\n",
 		p.url, p.Snapshot().Rows[0].Model)
 	fmt.Fprintf(w, "  wardrop why weight --cluster %s --model %s --admin %s\n", p.cluster, p.Snapshot().Rows[0].Model, strings.TrimPrefix(adminURL, "http://"))
