@@ -93,7 +93,9 @@ func TestReadModels(t *testing.T) {
 	require.Len(t, models, 2)
 
 	for want, answer := range map[string]http.HandlerFunc{
-		"answered 302": func(w http.ResponseWriter, q *http.Request) { http.Redirect(w, q, server.URL+"/v1/models", http.StatusFound) },
+		"answered 302": func(w http.ResponseWriter, q *http.Request) {
+			http.Redirect(w, q, server.URL+"/v1/models", http.StatusFound)
+		},
 		"answered 503": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) },
 		"longer than 1048576": func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, strings.Repeat(" ", maxModelsPage), modelsPage)
