@@ -132,11 +132,15 @@ func TestAnEngineThatIsNotWellIsNotTakenForAnother(t *testing.T) {
 type switched struct {
 	now   atomic.Pointer[pages]
 	asked atomic.Int64
+	drain atomic.Int64 // questions for /metrics
 }
 
 func (s *switched) answer(r *http.Request) (*http.Response, error) {
 	s.asked.Add(1)
 	p := s.now.Load()
+	if p != nil && r.URL.Path == "/metrics" {
+		s.drain.Add(1)
+	}
 	if p == nil {
 		return nil, errors.New("connection refused")
 	}
@@ -187,9 +191,22 @@ func TestTheKindIsFoundAnew(t *testing.T) {
 		require.Equal(t, "ollama", st.Kind)
 		require.Empty(t, st.Err)
 
-		become(nil, 5*time.Second)
-		st = become(&all["trtllm"][0], 10*time.Second)
-		require.Equal(t, "trtllm", st.Kind)
+		// An old NIM that is replaced by a vLLM between two readings still makes
+		// sense; its start has changed.
+		st = become(&all["nim"][2], 10*time.Second)
+		require.Equal(t, "nim", st.Kind)
+		st = become(&all["vllm"][0], 10*time.Second)
+		require.Equal(t, "vllm", st.Kind)
+
+		for _, before := range []string{"vllm", "tgi"} { // one that tells its start and one that does not
+			st = become(&all[before][0], 10*time.Second)
+			require.Equal(t, before, st.Kind)
+			become(nil, 5*time.Second)
+			e.drain.Store(0)
+			st = become(&all["trtllm"][0], 10*time.Second)
+			require.Equal(t, "trtllm", st.Kind)
+			require.Zero(t, e.drain.Load(), "after an absence, what it was says nothing of where to read")
+		}
 	})
 }
 

@@ -98,12 +98,12 @@ func TestReadsOverASocket(t *testing.T) {
 	}
 	s := signals.NewScraper(t.Context(), signals.Options{Interval: 5 * time.Millisecond, Timeout: time.Second, Backoff: 10 * time.Millisecond})
 	defer s.Close()
-	require.NoError(t, s.Set([]signals.Target{{Engine: "e", URL: "unix://" + socket, Kind: "vllm"}}))
+	require.NoError(t, s.Set([]signals.Target{{Engine: "e", URL: "unix://" + socket, Kind: signals.KindAuto}}))
 	for range 2 {
 		server := serve()
 		require.Eventually(t, func() bool {
 			st := s.States()
-			return len(st) == 1 && st[0].Reachable && st[0].Signal != nil && st[0].Signal.Running == signals.Some(0)
+			return len(st) == 1 && st[0].Reachable && st[0].Kind == "vllm" && st[0].Signal != nil && st[0].Signal.Running == signals.Some(0)
 		}, 10*time.Second, time.Millisecond)
 		server.Close()
 		require.Eventually(t, func() bool { return !s.States()[0].Reachable }, 10*time.Second, time.Millisecond)

@@ -66,6 +66,8 @@ func TestOneBadRankMakesTheSumAbsent(t *testing.T) {
 func TestSeriesThatAreThereTwiceCountOnce(t *testing.T) {
 	f := parseText("a{engine=\"0\"} 3\na{engine=\"0\"} 4\na{pid=\"9\",engine=\"1\"} 0\na{pid=\"8\",engine=\"1\"} 5\n", false, "a")
 	require.Equal(t, Some(9), f.sum("a"))
+	f = parseText("a{engine=0} 3\na{engine=1} 4\na{engine=\"0\",x=1} 5\na{x=1,engine=\"0\"} 6\n", false, "a")
+	require.Equal(t, Some(18), f.sum("a"), "what cannot be read does not make series the same")
 }
 
 func TestNegativeIsAbsent(t *testing.T) {
