@@ -68,6 +68,7 @@ func TestMistakes(t *testing.T) {
 	for name, c := range map[string]struct{ yaml, want string }{
 		"unknown key":        {edit("region: eu\n", "regoin: eu\n"), `w.yaml:4:5: unknown key "regoin" in clusters[0]: did you mean "region"?`},
 		"unknown top key":    {good + "polices: {}\n", `w.yaml:11:1: unknown key "polices": did you mean "policy"?`},
+		"empty key":          {good + "\"\": x\n", `w.yaml:11:1: unknown key ""`},
 		"wrong type":         {edit("rate: 12", "rate: many"), `w.yaml:10:37: demand[0].rate: want a number, got "many"`},
 		"list for text":      {edit("name: a\n", "name: [a]\n"), `w.yaml:3:11: clusters[0].name: want text, got a list`},
 		"text for list":      {edit("models: [demo]}", "models: demo}"), `w.yaml:8:37: engines[1].models: want a list, got "demo"`},
@@ -153,6 +154,7 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(good))
 	f.Add([]byte("clusters: [{distances: &a {x: *a}}]"))
+	f.Add([]byte("&0:"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := Parse("f.yaml", data)
 		if (c == nil) == (err == nil) {

@@ -155,7 +155,7 @@ func (d *decoder) mapping(n *yaml.Node, path string, each func(key, value *yaml.
 func (d *decoder) field(key, value *yaml.Node, v reflect.Value, path string) {
 	known := keys(v.Type())
 	i := slices.Index(known, key.Value)
-	if i < 0 {
+	if i < 0 || key.Value == "" { // "" is what keys calls a field without one
 		where := ""
 		if path != "" {
 			where = " in " + path
