@@ -35,7 +35,7 @@ func startNameServer(t *testing.T) *nameServer {
 		<-started
 		t.Cleanup(func() {
 			_ = server.Shutdown()
-			_ = <-ended
+			require.NoError(t, <-ended)
 		})
 	}
 	return s
