@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -131,14 +130,8 @@ func (t *Target) metricsPage() (string, error) {
 	switch {
 	case m == "" && t.Kind == "triton":
 		return tritonPage(t.URL)
-	case m == "" || strings.HasPrefix(m, "/"):
-		return m, nil
 	}
-	u, err := url.Parse(m)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return "", fmt.Errorf("metrics at %.200q: want an http URL or a path below the engine's", m)
-	}
-	return m, nil
+	return m, CheckMetricsURL(m)
 }
 
 // plain reads a page that a table says all about.

@@ -2,7 +2,6 @@ package signals
 
 import (
 	"errors"
-	"fmt"
 	"regexp"
 	"strings"
 )
@@ -93,11 +92,11 @@ func newTable(names Names, r rule, extra ...[]string) (*table, error) {
 	var errs []error
 	add := func(list []string) (out []term) {
 		for _, n := range list {
-			m := termForm.FindStringSubmatch(strings.TrimSpace(n))
-			if m == nil {
-				errs = append(errs, fmt.Errorf(`%.100q is not the name of a metric: want name or name{label="value"}`, n))
+			if err := CheckName(n); err != nil {
+				errs = append(errs, err)
 				continue
 			}
+			m := termForm.FindStringSubmatch(strings.TrimSpace(n))
 			id, there := t.vocabulary[m[1]]
 			if !there {
 				id = len(t.vocabulary)
