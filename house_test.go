@@ -24,7 +24,7 @@ var floors = map[string][]string{
 	"fleet":                 {},
 	"api":                   {"api/wardropv1", "fleet"},
 	"api/wardropv1":         {},
-	"config":                {"fleet"},
+	"config":                {"fleet", "signals"},
 	"enginemodel":           {"fleet"},
 	"latency":               {"fleet"},
 	"protect":               {},

@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -38,6 +39,7 @@ func EncodeSnapshot(s *fleet.Snapshot) (*pb.Saved, error) {
 	for _, e := range s.Engines {
 		out.Engines.Engines = append(out.Engines.Engines, &pb.Engine{
 			Name: e.Name, Region: e.Region, Url: e.URL, Kind: e.Kind, Capacity: e.Capacity, Collector: e.Collector, Protocol: e.Protocol,
+			Metrics: e.Metrics, Names: encodeNames(e.Names),
 		})
 	}
 	if err := addPart(out.Head, EngineType, EngineTableName, out.Engines); err != nil {
@@ -51,6 +53,24 @@ func EncodeSnapshot(s *fleet.Snapshot) (*pb.Saved, error) {
 		}
 	}
 	return out, nil
+}
+
+func encodeNames(names map[string][]string) (out []*pb.Names) {
+	for _, signal := range slices.Sorted(maps.Keys(names)) {
+		out = append(out, &pb.Names{Signal: signal, Names: names[signal]})
+	}
+	return out
+}
+
+func decodeNames(names []*pb.Names) map[string][]string {
+	if len(names) == 0 {
+		return nil
+	}
+	out := make(map[string][]string, len(names))
+	for _, n := range names {
+		out[n.Signal] = n.Names
+	}
+	return out
 }
 
 func encodeRow(s *fleet.Snapshot, r *fleet.SnapshotRow) *pb.Row {
@@ -91,6 +111,7 @@ func DecodeSnapshot(p *pb.Saved) (*fleet.Snapshot, error) {
 		index[e.Name] = int32(i)
 		s.Engines = append(s.Engines, fleet.SnapshotEngine{
 			Name: e.Name, Region: e.Region, URL: e.Url, Kind: e.Kind, Capacity: e.Capacity, Collector: e.Collector, Protocol: e.Protocol,
+			Metrics: e.Metrics, Names: decodeNames(e.Names),
 		})
 	}
 	for _, r := range p.Rows {

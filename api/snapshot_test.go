@@ -22,7 +22,9 @@ func drawSnapshot(t *rapid.T) *fleet.Snapshot {
 	n := rapid.IntRange(1, 6).Draw(t, "engines")
 	for i := range n {
 		s.Engines = append(s.Engines, fleet.SnapshotEngine{
-			Name: fmt.Sprintf("e%d", i), Region: "r", URL: "http://x", Kind: "vllm", Collector: "c", Protocol: "h2c", Capacity: rapid.Float64Range(0, 1e6).Draw(t, "capacity"),
+			Name: fmt.Sprintf("e%d", i), Region: "r", URL: "http://x", Kind: "vllm", Collector: "c", Protocol: "h2c",
+			Metrics: rapid.SampledFrom([]string{"", "/stats", "http://x:9/m"}).Draw(t, "metrics"),
+			Names:   rapid.SampledFrom([]map[string][]string{nil, {"running": {"a", "b"}, "waiting": {"c"}}}).Draw(t, "names"), Capacity: rapid.Float64Range(0, 1e6).Draw(t, "capacity"),
 		})
 	}
 	for m := range rapid.IntRange(0, 4).Draw(t, "rows") {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/signals"
 )
 
 // Config is the whole file.
@@ -191,8 +192,15 @@ type Engine struct {
 	// URL is its base URL, http://host:port. Without one, `wardrop up` runs a
 	// built-in simulated engine with this profile.
 	URL string `yaml:"url"`
-	// Kind says how its signals are read: "vllm", "llamacpp" or "none". Default vllm.
+	// Kind says how its signals are read: one of signals.Kinds, see
+	// docs/configuration.md. Default auto: it is found out.
 	Kind string `yaml:"kind"`
+	// Metrics is where its metrics page is: a path below its URL, or a URL. Default:
+	// where engines of the kind have it.
+	Metrics string `yaml:"metrics"`
+	// Signals are what its metrics are called, lists of names by one of
+	// signals.NameKeys; of kind "generic" alone, and required there.
+	Signals map[string][]string `yaml:"signals"`
 	// Models are the names of the models it serves. Default: what it says at
 	// /v1/models; of one without a URL they are required.
 	Models []string `yaml:"models"`
@@ -462,7 +470,7 @@ func (c *Config) setDefaults() {
 }
 
 func (e *Engine) setDefaults() {
-	set(&e.Kind, "vllm")
+	set(&e.Kind, signals.KindAuto)
 	set(&e.Protocol, "http1")
 	set(&e.Profile.T0, Duration(time.Second))
 	set(&e.Profile.UMax, 10_000)

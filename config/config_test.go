@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/signals"
 )
 
 const good = `
@@ -32,6 +34,7 @@ func TestParseFillsDefaults(t *testing.T) {
 	require.Equal(t, c.Control.Listen, c.Proxy.Control)
 	require.Equal(t, 0.2, c.Proxy.RetryBudget)
 	require.Equal(t, Size(16<<20), c.Proxy.MaxBody)
+	require.Equal(t, "auto", c.Engines[0].Kind)
 	v := c.View()
 	require.NoError(t, v.Validate())
 	require.Equal(t, 0.2, v.Engines[0].Profile.T0)
@@ -51,6 +54,21 @@ func TestWhatRequestsAsk(t *testing.T) {
 	p := v.Engines[0].Profile
 	require.Equal(t, []float64{0.05, 0.7, 80000, 64}, []float64{p.FirstToken, p.Spread, p.Tokens, p.Slots})
 	require.Contains(t, v.Distances, fleet.Distance{Cluster: "a", Region: "us", Engine: "far", Seconds: 0.095})
+}
+
+// TestEveryKindIsAKind: what can be read can be written down, and nothing else.
+func TestEveryKindIsAKind(t *testing.T) {
+	for _, kind := range signals.Kinds() {
+		more := "kind: " + kind
+		if kind == "generic" {
+			more += `, metrics: /stats, signals: {running: ["jobs{state=\"on\"}", old_jobs], waiting: [queue]}`
+		}
+		c, err := Parse("w.yaml", []byte(strings.Replace(good, "name: far", more+", name: far", 1)))
+		require.NoError(t, err)
+		e := c.Engines[1]
+		_, err = signals.NewAdapter(signals.Target{URL: "http://x", Kind: e.Kind, MetricsURL: e.Metrics, Names: signals.NewNames(e.Signals)})
+		require.NoError(t, err, kind)
+	}
 }
 
 func TestZeroRetryBudgetIsKept(t *testing.T) {
@@ -85,6 +103,12 @@ func TestMistakes(t *testing.T) {
 		"no models":          {edit(", models: [demo]}", "}"), `w.yaml:8:5: engines[1].models: none: an engine must serve at least one model`},
 		"bad URL":            {edit("http://127.0.0.1:9001", "127.0.0.1:9001/v1"), `engines[0].url: "127.0.0.1:9001/v1" is not a base URL: write http://host:port, without a path`},
 		"unknown kind":       {edit("name: far", "kind: vlm, name: far"), `w.yaml:8:12: engines[1].kind: unknown value "vlm": did you mean "vllm"?`},
+		"metrics nowhere":    {edit("name: far", "metrics: here, name: far"), `w.yaml:8:15: engines[1].metrics: metrics at "here": want an http URL or a path below the engine's`},
+		"metrics of none":    {edit("name: far", "metrics: /m, kind: none, name: far"), `w.yaml:8:15: engines[1].metrics: engines of kind "none" have none that are read`},
+		"generic, no names":  {edit("name: far", "kind: generic, name: far"), `w.yaml:8:5: engines[1].signals: missing: kind "generic" wants the names of metrics, like {running: [requests_running]}`},
+		"names of no kind":   {edit("name: far", "signals: {running: [a]}, name: far"), `w.yaml:8:15: engines[1].signals: names of metrics are for the kind "generic"`},
+		"no such signal":     {edit("name: far", "kind: generic, signals: {waitin: [a]}, name: far"), `engines[1].signals.waitin: unknown key "waitin": did you mean "waiting"?`},
+		"no name of metrics": {edit("name: far", "kind: generic, signals: {running: [a, b-c]}, name: far"), `w.yaml:8:44: engines[1].signals.running[1]: "b-c" is not the name of a metric: want name or name{label="value"}`},
 		"kappa too high":     {edit("batch: 200", "batch: 200, kappa: 1"), `engines[0].profile.kappa: 1 is not above 0 and at most 0.95`},
 		"zero u_max":         {edit("u_max: 125", "u_max: 0"), `engines[0].profile.u_max: 0 is not a number above 0`},
 		"infinite rate":      {edit("rate: 12", "rate: .inf"), `demand[0].rate: +Inf is not a number of at least 0`},
@@ -149,6 +173,9 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 		}
 	}
 	visit(reflect.TypeFor[Config]())
+	for _, key := range slices.Concat(signals.NameKeys(), signals.Kinds()) {
+		require.Contains(t, string(doc), "`"+key+"`")
+	}
 }
 
 func FuzzParse(f *testing.F) {

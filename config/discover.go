@@ -36,6 +36,11 @@ type Source struct {
 	Region string `yaml:"region"`
 	// Kind says how their signals are read. Default: that of configured engines.
 	Kind string `yaml:"kind"`
+	// Metrics is where their metrics pages are: a path, or a URL. Default: where engines
+	// of the kind have them.
+	Metrics string `yaml:"metrics"`
+	// Signals are what metrics of kind "generic" are called, see Engine.
+	Signals map[string][]string `yaml:"signals"`
 	// Models are the models they serve. Default: what they say at /v1/models.
 	Models []string `yaml:"models"`
 	// Profile is their capacity.
@@ -102,7 +107,12 @@ func (s Source) Of() string {
 // themselves. What neither says is left to WithEngines.
 func (s Source) Fill(e Engine) Engine {
 	set(&e.Region, s.Region)
-	set(&e.Kind, s.Kind)
+	if set(&e.Kind, s.Kind); e.Kind == s.Kind { // else where and what its metrics are is not for it
+		set(&e.Metrics, s.Metrics)
+		if len(e.Signals) == 0 {
+			e.Signals = s.Signals
+		}
+	}
 	set(&e.Protocol, s.Protocol)
 	set(&e.Weight, s.Weight)
 	set(&e.Offset, s.Offset)
@@ -264,7 +274,7 @@ func (k *checker) discover() {
 			k.fail(path+".interval", "want at least %v", time.Duration(leastInterval))
 		}
 		k.oneOf(path+".scheme", s.Scheme, "http", "https")
-		k.engine(path, Engine{Kind: s.Kind, Protocol: s.Protocol, Models: s.Models, Profile: s.Profile, Weight: s.Weight})
+		k.engine(path, Engine{Kind: s.Kind, Metrics: s.Metrics, Signals: s.Signals, Protocol: s.Protocol, Models: s.Models, Profile: s.Profile, Weight: s.Weight})
 		switch s.Of() {
 		case "dns":
 			k.dns(path+".dns", s.DNS)

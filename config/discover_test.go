@@ -150,6 +150,18 @@ func TestFill(t *testing.T) {
 	})
 }
 
+// Where and what metrics are is said of engines of the source's kind: it would be
+// wrong of others.
+func TestFillSaysMetricsOfTheSourcesKind(t *testing.T) {
+	s := Source{Kind: "generic", Metrics: "/stats", Signals: map[string][]string{"running": {"jobs"}}}
+	e := s.Fill(Engine{})
+	require.Equal(t, []any{"generic", "/stats", s.Signals}, []any{e.Kind, e.Metrics, e.Signals})
+	e = s.Fill(Engine{Signals: map[string][]string{"waiting": {"queue"}}, Metrics: "/m", Kind: "generic"})
+	require.Equal(t, []any{"/m", map[string][]string{"waiting": {"queue"}}}, []any{e.Metrics, e.Signals})
+	e = s.Fill(Engine{Kind: "vllm"})
+	require.Equal(t, Engine{Kind: "vllm"}, e)
+}
+
 func FuzzParseEngines(f *testing.F) {
 	f.Add([]byte("engines: [{url: 'http://10.0.0.1:8000', models: [m]}]"))
 	f.Add([]byte(`{"engines": [{"url": "unix:///x", "profile": {"t0": "1s"}}]}`))

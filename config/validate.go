@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/signals"
 )
 
 // checker collects what is wrong with the meaning of a decoded file.
@@ -186,7 +187,7 @@ func (k *checker) engines() {
 // engine checks what holds for engines that are configured and for those that are
 // found.
 func (k *checker) engine(path string, e Engine) {
-	k.oneOf(path+".kind", e.Kind, "vllm", "llamacpp", "none")
+	k.reading(path, e)
 	k.oneOf(path+".protocol", e.Protocol, "http1", "h2c")
 	seen := map[string]bool{}
 	for j, m := range e.Models {
@@ -194,6 +195,35 @@ func (k *checker) engine(path string, e Engine) {
 	}
 	k.profile(path+".profile", e.Profile)
 	k.inRange(path+".weight", e.Weight, 0, math.MaxFloat64)
+}
+
+// reading checks what says how an engine's signals are read.
+func (k *checker) reading(path string, e Engine) {
+	k.oneOf(path+".kind", e.Kind, signals.Kinds()...)
+	if err := signals.CheckMetricsURL(e.Metrics); err != nil {
+		k.fail(path+".metrics", "%v", err)
+	} else if e.Metrics != "" && (e.Kind == signals.KindNone || e.Kind == "ollama") {
+		k.fail(path+".metrics", "engines of kind %q have none that are read", e.Kind)
+	}
+	names := 0
+	for _, key := range slices.Sorted(maps.Keys(e.Signals)) {
+		at := path + ".signals." + key
+		if known := signals.NameKeys(); !slices.Contains(known, key) {
+			k.fail(at, "unknown key %q%s", key, suggestion(key, known))
+		}
+		for i, name := range e.Signals[key] {
+			if err := signals.CheckName(name); err != nil {
+				k.fail(fmt.Sprintf("%s[%d]", at, i), "%v", err)
+			}
+		}
+		names += len(e.Signals[key])
+	}
+	switch {
+	case e.Kind == signals.KindGeneric && names == 0:
+		k.fail(path+".signals", "missing: kind %q wants the names of metrics, like {running: [requests_running]}", e.Kind)
+	case e.Kind != signals.KindGeneric && k.c.has(path+".signals"), e.Kind != signals.KindGeneric && names > 0:
+		k.fail(path+".signals", "names of metrics are for the kind %q", signals.KindGeneric)
+	}
 }
 
 func (k *checker) profile(path string, p Profile) {

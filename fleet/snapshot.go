@@ -1,6 +1,10 @@
 package fleet
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // Snapshot is what one cluster's data plane needs of a plan. It is immutable:
 // the data plane swaps one for the next with an atomic pointer.
@@ -27,6 +31,18 @@ type SnapshotEngine struct {
 	Protocol string  // "http1" or "h2c"
 	// Collector is the cluster whose data planes read the engine's signals.
 	Collector string
+	// Metrics is where the engine's metrics page is, a path below URL or a URL of its
+	// own; empty for where engines of the kind have it.
+	Metrics string
+	// Names are what its metrics are called, lists by what they say; of the kind generic
+	// alone. Not to be changed.
+	Names map[string][]string
+}
+
+// Equal says whether two descriptions of an engine are the same.
+func (e SnapshotEngine) Equal(o SnapshotEngine) bool {
+	return e.Name == o.Name && e.Region == o.Region && e.URL == o.URL && e.Kind == o.Kind && e.Capacity == o.Capacity &&
+		e.Protocol == o.Protocol && e.Collector == o.Collector && e.Metrics == o.Metrics && maps.EqualFunc(e.Names, o.Names, slices.Equal)
 }
 
 // SnapshotRow is one model's row: targets in the order of Engines' names,

@@ -62,7 +62,7 @@ type Engine struct {
 	Name    string
 	Region  string
 	URL     string // base URL, without a path
-	Kind    string // adapter of its signals: "vllm", "llamacpp", "none", ...
+	Kind    string // how its signals are read: "vllm", "auto", "none", ...
 	Models  []string
 	Profile Profile
 	Offset  float64 // seconds of network time beyond the region's distance

@@ -62,7 +62,8 @@ type DataPlane struct {
 	scraper    *signals.Scraper
 	pages      *http.Transport // the scraper's
 	prober     *prober
-	sequence   uint64 // of the reports
+	sequence   uint64          // of the reports
+	readBy     *fleet.Snapshot // that the scraper's targets are of; the reporter's alone
 }
 
 // New makes a data plane. It routes from its saved snapshot, if there is one,

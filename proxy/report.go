@@ -33,29 +33,51 @@ func (p *DataPlane) reportReadings(r *pb.ReportRequest) {
 	if s == nil {
 		return
 	}
-	var targets []signals.Target
-	for _, e := range s.Engines {
-		// A kind that a newer control plane knows is read by a newer data plane.
-		if e.Collector == p.cluster && e.URL != "" && slices.Contains(signals.Kinds(), e.Kind) {
-			targets = append(targets, signals.Target{Engine: e.Name, URL: e.URL, Kind: e.Kind})
-		}
-	}
-	if err := p.scraper.Set(targets); err != nil {
-		p.log.Warn("some engines cannot be read", "error", err)
+	if s != p.readBy {
+		p.setTargets(s)
+		p.readBy = s
 	}
 	for _, st := range p.scraper.States() {
 		r.Readings = append(r.Readings, encodeReading(st))
 	}
 }
 
+// setTargets has the engines read that this cluster collects.
+func (p *DataPlane) setTargets(s *fleet.Snapshot) {
+	var targets []signals.Target
+	for i := range s.Engines {
+		e := &s.Engines[i]
+		if e.Collector != p.cluster || e.URL == "" {
+			continue
+		}
+		t := signals.Target{Engine: e.Name, URL: e.URL, Kind: e.Kind, MetricsURL: e.Metrics, Names: signals.NewNames(e.Names)}
+		// What a newer control plane knows to say is read by a newer data plane; the
+		// others must not suffer for it.
+		if _, err := signals.NewAdapter(t); err != nil {
+			p.log.Debug("engine not read", "engine", e.Name, "error", err)
+			continue
+		}
+		targets = append(targets, t)
+	}
+	if err := p.scraper.Set(targets); err != nil {
+		p.log.Warn("some engines cannot be read", "error", err)
+	}
+}
+
 func encodeReading(st signals.State) *pb.Reading {
+	f := st.Faults
 	out := &pb.Reading{
-		Engine: st.Engine, Reachable: st.Reachable, Error: st.Err, Failures: uint32(st.Failures), Time: timestamppb.New(st.Attempt),
+		Engine: st.Engine, Reachable: st.Reachable, Error: st.Err, Failures: uint32(st.Failures), Time: timestamppb.New(st.Attempt), Kind: st.Kind,
+	}
+	if f != (signals.Faults{}) {
+		out.Faults = &pb.Faults{Failed: f.Failed, Truncated: f.Truncated, Spoilt: f.Spoilt, Redirects: f.Redirects}
 	}
 	if g := st.Signal; g != nil {
-		out.Incarnation, out.Sequence = g.Incarnation, g.Sequence
+		out.Incarnation, out.Sequence, out.Good = g.Incarnation, g.Sequence, timestamppb.New(g.Time)
+		out.InBand = !g.InBand.IsZero()
 		out.Running, out.Waiting, out.KvUsage, out.Slots = optional(g.Running), optional(g.Waiting), optional(g.KVUsage), optional(g.Slots)
 		out.GenerationTokens, out.PromptTokens, out.Preemptions = optional(g.GenerationTokens), optional(g.PromptTokens), optional(g.Preemptions)
+		out.KvTokens, out.PrefixHits, out.PrefixQueries = optional(g.KVTokens), optional(g.PrefixHits), optional(g.PrefixQueries)
 	}
 	return out
 }

@@ -154,7 +154,7 @@ func engineTable(c *config.Config, plan *fleet.Plan) ([]fleet.SnapshotEngine, ma
 		}
 		table = append(table, fleet.SnapshotEngine{
 			Name: e.Name, Region: e.Region, URL: e.URL, Kind: e.Kind, Protocol: e.Protocol,
-			Capacity: capacity, Collector: collectors[e.Region],
+			Capacity: capacity, Collector: collectors[e.Region], Metrics: e.Metrics, Names: e.Signals,
 		})
 	}
 	slices.SortFunc(table, func(a, b fleet.SnapshotEngine) int { return cmp.Compare(a.Name, b.Name) })
@@ -184,7 +184,7 @@ func nearest(c *config.Config, region string) string {
 // and make no new version.
 func Same(a, b []*fleet.Snapshot) bool {
 	return slices.EqualFunc(a, b, func(x, y *fleet.Snapshot) bool {
-		return x.Cluster == y.Cluster && slices.Equal(x.Engines, y.Engines) &&
+		return x.Cluster == y.Cluster && slices.EqualFunc(x.Engines, y.Engines, fleet.SnapshotEngine.Equal) &&
 			slices.EqualFunc(x.Rows, y.Rows, func(r, s fleet.SnapshotRow) bool {
 				return r.Model == s.Model && r.Shed == s.Shed && slices.EqualFunc(r.Targets, s.Targets, func(t, u fleet.Target) bool {
 					return t.Engine == u.Engine && t.Weight == u.Weight

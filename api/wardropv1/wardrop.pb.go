@@ -240,6 +240,8 @@ type Engine struct {
 	Capacity      float64                `protobuf:"fixed64,5,opt,name=capacity,proto3" json:"capacity,omitempty"` // requests/s, the hard cap
 	Collector     string                 `protobuf:"bytes,6,opt,name=collector,proto3" json:"collector,omitempty"` // the cluster whose data planes read its signals
 	Protocol      string                 `protobuf:"bytes,7,opt,name=protocol,proto3" json:"protocol,omitempty"`   // "http1" or "h2c"
+	Metrics       string                 `protobuf:"bytes,8,opt,name=metrics,proto3" json:"metrics,omitempty"`     // where its metrics are, a path or a URL; empty for where its kind has them
+	Names         []*Names               `protobuf:"bytes,9,rep,name=names,proto3" json:"names,omitempty"`         // what its metrics are called, sorted by signal; of kind "generic"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -323,6 +325,73 @@ func (x *Engine) GetProtocol() string {
 	return ""
 }
 
+func (x *Engine) GetMetrics() string {
+	if x != nil {
+		return x.Metrics
+	}
+	return ""
+}
+
+func (x *Engine) GetNames() []*Names {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+// Names are what metrics are called that say one thing: the first that a page has counts.
+type Names struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Signal        string                 `protobuf:"bytes,1,opt,name=signal,proto3" json:"signal,omitempty"` // "running", "waiting", ...
+	Names         []string               `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Names) Reset() {
+	*x = Names{}
+	mi := &file_wardropv1_wardrop_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Names) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Names) ProtoMessage() {}
+
+func (x *Names) ProtoReflect() protoreflect.Message {
+	mi := &file_wardropv1_wardrop_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Names.ProtoReflect.Descriptor instead.
+func (*Names) Descriptor() ([]byte, []int) {
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Names) GetSignal() string {
+	if x != nil {
+		return x.Signal
+	}
+	return ""
+}
+
+func (x *Names) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
 // Row is the weights of one (cluster, model). Resource name: CLUSTER/MODEL.
 type Row struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -337,7 +406,7 @@ type Row struct {
 
 func (x *Row) Reset() {
 	*x = Row{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[4]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -349,7 +418,7 @@ func (x *Row) String() string {
 func (*Row) ProtoMessage() {}
 
 func (x *Row) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[4]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -362,7 +431,7 @@ func (x *Row) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Row.ProtoReflect.Descriptor instead.
 func (*Row) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{4}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Row) GetCluster() string {
@@ -413,7 +482,7 @@ type Target struct {
 
 func (x *Target) Reset() {
 	*x = Target{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[5]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -425,7 +494,7 @@ func (x *Target) String() string {
 func (*Target) ProtoMessage() {}
 
 func (x *Target) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[5]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -438,7 +507,7 @@ func (x *Target) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Target.ProtoReflect.Descriptor instead.
 func (*Target) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{5}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Target) GetEngine() string {
@@ -488,7 +557,7 @@ type Saved struct {
 
 func (x *Saved) Reset() {
 	*x = Saved{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[6]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -500,7 +569,7 @@ func (x *Saved) String() string {
 func (*Saved) ProtoMessage() {}
 
 func (x *Saved) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[6]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -513,7 +582,7 @@ func (x *Saved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Saved.ProtoReflect.Descriptor instead.
 func (*Saved) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{6}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Saved) GetHead() *Head {
@@ -556,7 +625,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[7]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -568,7 +637,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[7]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -581,7 +650,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{7}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ReportRequest) GetCluster() string {
@@ -662,7 +731,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[8]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -674,7 +743,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[8]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -687,7 +756,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{8}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{9}
 }
 
 // Demand is what arrived for a model at a priority, first attempts only, shed
@@ -705,7 +774,7 @@ type Demand struct {
 
 func (x *Demand) Reset() {
 	*x = Demand{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[9]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +786,7 @@ func (x *Demand) String() string {
 func (*Demand) ProtoMessage() {}
 
 func (x *Demand) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[9]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -730,7 +799,7 @@ func (x *Demand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Demand.ProtoReflect.Descriptor instead.
 func (*Demand) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{9}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Demand) GetModel() string {
@@ -779,7 +848,7 @@ type Distance struct {
 
 func (x *Distance) Reset() {
 	*x = Distance{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[10]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -791,7 +860,7 @@ func (x *Distance) String() string {
 func (*Distance) ProtoMessage() {}
 
 func (x *Distance) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[10]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -804,7 +873,7 @@ func (x *Distance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distance.ProtoReflect.Descriptor instead.
 func (*Distance) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{10}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Distance) GetRegion() string {
@@ -837,14 +906,21 @@ type Reading struct {
 	GenerationTokens *float64               `protobuf:"fixed64,11,opt,name=generation_tokens,json=generationTokens,proto3,oneof" json:"generation_tokens,omitempty"`
 	PromptTokens     *float64               `protobuf:"fixed64,12,opt,name=prompt_tokens,json=promptTokens,proto3,oneof" json:"prompt_tokens,omitempty"`
 	Preemptions      *float64               `protobuf:"fixed64,13,opt,name=preemptions,proto3,oneof" json:"preemptions,omitempty"`
-	Failures         uint32                 `protobuf:"varint,14,opt,name=failures,proto3" json:"failures,omitempty"` // attempts without a signal since the last one
+	Failures         uint32                 `protobuf:"varint,14,opt,name=failures,proto3" json:"failures,omitempty"`                                       // attempts without a signal since the last one
+	Kind             string                 `protobuf:"bytes,15,opt,name=kind,proto3" json:"kind,omitempty"`                                                // what the engine is read as; "auto" while that is not known
+	KvTokens         *float64               `protobuf:"fixed64,16,opt,name=kv_tokens,json=kvTokens,proto3,oneof" json:"kv_tokens,omitempty"`                // that fit in the KV cache
+	PrefixHits       *float64               `protobuf:"fixed64,17,opt,name=prefix_hits,json=prefixHits,proto3,oneof" json:"prefix_hits,omitempty"`          // counter, prompt tokens found in the cache
+	PrefixQueries    *float64               `protobuf:"fixed64,18,opt,name=prefix_queries,json=prefixQueries,proto3,oneof" json:"prefix_queries,omitempty"` // counter, prompt tokens looked up in it
+	Faults           *Faults                `protobuf:"bytes,19,opt,name=faults,proto3" json:"faults,omitempty"`
+	InBand           bool                   `protobuf:"varint,20,opt,name=in_band,json=inBand,proto3" json:"in_band,omitempty"` // some of the values are what the engine said in an answer since it was read
+	Good             *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=good,proto3" json:"good,omitempty"`                    // of the values; time is that of the last attempt
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Reading) Reset() {
 	*x = Reading{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[11]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -856,7 +932,7 @@ func (x *Reading) String() string {
 func (*Reading) ProtoMessage() {}
 
 func (x *Reading) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[11]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -869,7 +945,7 @@ func (x *Reading) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reading.ProtoReflect.Descriptor instead.
 func (*Reading) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{11}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Reading) GetEngine() string {
@@ -970,6 +1046,124 @@ func (x *Reading) GetFailures() uint32 {
 	return 0
 }
 
+func (x *Reading) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Reading) GetKvTokens() float64 {
+	if x != nil && x.KvTokens != nil {
+		return *x.KvTokens
+	}
+	return 0
+}
+
+func (x *Reading) GetPrefixHits() float64 {
+	if x != nil && x.PrefixHits != nil {
+		return *x.PrefixHits
+	}
+	return 0
+}
+
+func (x *Reading) GetPrefixQueries() float64 {
+	if x != nil && x.PrefixQueries != nil {
+		return *x.PrefixQueries
+	}
+	return 0
+}
+
+func (x *Reading) GetFaults() *Faults {
+	if x != nil {
+		return x.Faults
+	}
+	return nil
+}
+
+func (x *Reading) GetInBand() bool {
+	if x != nil {
+		return x.InBand
+	}
+	return false
+}
+
+func (x *Reading) GetGood() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Good
+	}
+	return nil
+}
+
+// Faults counts what was wrong with an engine's answers since a reader began with it.
+type Faults struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Failed        uint64                 `protobuf:"varint,1,opt,name=failed,proto3" json:"failed,omitempty"`       // attempts without a signal
+	Truncated     uint64                 `protobuf:"varint,2,opt,name=truncated,proto3" json:"truncated,omitempty"` // pages cut off
+	Spoilt        uint64                 `protobuf:"varint,3,opt,name=spoilt,proto3" json:"spoilt,omitempty"`       // series that came without a finite number
+	Redirects     uint64                 `protobuf:"varint,4,opt,name=redirects,proto3" json:"redirects,omitempty"` // answers that pointed elsewhere
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Faults) Reset() {
+	*x = Faults{}
+	mi := &file_wardropv1_wardrop_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Faults) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Faults) ProtoMessage() {}
+
+func (x *Faults) ProtoReflect() protoreflect.Message {
+	mi := &file_wardropv1_wardrop_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Faults.ProtoReflect.Descriptor instead.
+func (*Faults) Descriptor() ([]byte, []int) {
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Faults) GetFailed() uint64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *Faults) GetTruncated() uint64 {
+	if x != nil {
+		return x.Truncated
+	}
+	return 0
+}
+
+func (x *Faults) GetSpoilt() uint64 {
+	if x != nil {
+		return x.Spoilt
+	}
+	return 0
+}
+
+func (x *Faults) GetRedirects() uint64 {
+	if x != nil {
+		return x.Redirects
+	}
+	return 0
+}
+
 // Observation is what a data plane saw of one engine serving one model.
 type Observation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -986,7 +1180,7 @@ type Observation struct {
 
 func (x *Observation) Reset() {
 	*x = Observation{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[12]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -998,7 +1192,7 @@ func (x *Observation) String() string {
 func (*Observation) ProtoMessage() {}
 
 func (x *Observation) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[12]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1011,7 +1205,7 @@ func (x *Observation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Observation.ProtoReflect.Descriptor instead.
 func (*Observation) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{12}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Observation) GetEngine() string {
@@ -1074,7 +1268,7 @@ type Penalty struct {
 
 func (x *Penalty) Reset() {
 	*x = Penalty{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[13]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1086,7 +1280,7 @@ func (x *Penalty) String() string {
 func (*Penalty) ProtoMessage() {}
 
 func (x *Penalty) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[13]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1099,7 +1293,7 @@ func (x *Penalty) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Penalty.ProtoReflect.Descriptor instead.
 func (*Penalty) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{13}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Penalty) GetEngine() string {
@@ -1128,7 +1322,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[14]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1334,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[14]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1347,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{14}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Applied) GetEpoch() uint64 {
@@ -1196,7 +1390,7 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
 	"\x06digest\x18\x03 \x01(\x06R\x06digest\";\n" +
 	"\vEngineTable\x12,\n" +
-	"\aengines\x18\x01 \x03(\v2\x12.wardrop.v1.EngineR\aengines\"\xb0\x01\n" +
+	"\aengines\x18\x01 \x03(\v2\x12.wardrop.v1.EngineR\aengines\"\xf3\x01\n" +
 	"\x06Engine\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x10\n" +
@@ -1204,7 +1398,12 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\x04kind\x18\x04 \x01(\tR\x04kind\x12\x1a\n" +
 	"\bcapacity\x18\x05 \x01(\x01R\bcapacity\x12\x1c\n" +
 	"\tcollector\x18\x06 \x01(\tR\tcollector\x12\x1a\n" +
-	"\bprotocol\x18\a \x01(\tR\bprotocol\"\x99\x01\n" +
+	"\bprotocol\x18\a \x01(\tR\bprotocol\x12\x18\n" +
+	"\ametrics\x18\b \x01(\tR\ametrics\x12'\n" +
+	"\x05names\x18\t \x03(\v2\x11.wardrop.v1.NamesR\x05names\"5\n" +
+	"\x05Names\x12\x16\n" +
+	"\x06signal\x18\x01 \x01(\tR\x06signal\x12\x14\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\"\x99\x01\n" +
 	"\x03Row\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12,\n" +
@@ -1242,7 +1441,7 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\x06window\x18\x05 \x01(\x01R\x06window\"<\n" +
 	"\bDistance\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x18\n" +
-	"\aseconds\x18\x02 \x01(\x01R\aseconds\"\xc2\x04\n" +
+	"\aseconds\x18\x02 \x01(\x01R\aseconds\"\xf0\x06\n" +
 	"\aReading\x12\x16\n" +
 	"\x06engine\x18\x01 \x01(\tR\x06engine\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1a\n" +
@@ -1258,7 +1457,15 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\x11generation_tokens\x18\v \x01(\x01H\x04R\x10generationTokens\x88\x01\x01\x12(\n" +
 	"\rprompt_tokens\x18\f \x01(\x01H\x05R\fpromptTokens\x88\x01\x01\x12%\n" +
 	"\vpreemptions\x18\r \x01(\x01H\x06R\vpreemptions\x88\x01\x01\x12\x1a\n" +
-	"\bfailures\x18\x0e \x01(\rR\bfailuresB\n" +
+	"\bfailures\x18\x0e \x01(\rR\bfailures\x12\x12\n" +
+	"\x04kind\x18\x0f \x01(\tR\x04kind\x12 \n" +
+	"\tkv_tokens\x18\x10 \x01(\x01H\aR\bkvTokens\x88\x01\x01\x12$\n" +
+	"\vprefix_hits\x18\x11 \x01(\x01H\bR\n" +
+	"prefixHits\x88\x01\x01\x12*\n" +
+	"\x0eprefix_queries\x18\x12 \x01(\x01H\tR\rprefixQueries\x88\x01\x01\x12*\n" +
+	"\x06faults\x18\x13 \x01(\v2\x12.wardrop.v1.FaultsR\x06faults\x12\x17\n" +
+	"\ain_band\x18\x14 \x01(\bR\x06inBand\x12.\n" +
+	"\x04good\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\x04goodB\n" +
 	"\n" +
 	"\b_runningB\n" +
 	"\n" +
@@ -1267,7 +1474,16 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\x06_slotsB\x14\n" +
 	"\x12_generation_tokensB\x10\n" +
 	"\x0e_prompt_tokensB\x0e\n" +
-	"\f_preemptions\"\xbf\x01\n" +
+	"\f_preemptionsB\f\n" +
+	"\n" +
+	"_kv_tokensB\x0e\n" +
+	"\f_prefix_hitsB\x11\n" +
+	"\x0f_prefix_queries\"t\n" +
+	"\x06Faults\x12\x16\n" +
+	"\x06failed\x18\x01 \x01(\x04R\x06failed\x12\x1c\n" +
+	"\ttruncated\x18\x02 \x01(\x04R\ttruncated\x12\x16\n" +
+	"\x06spoilt\x18\x03 \x01(\x04R\x06spoilt\x12\x1c\n" +
+	"\tredirects\x18\x04 \x01(\x04R\tredirects\"\xbf\x01\n" +
 	"\vObservation\x12\x16\n" +
 	"\x06engine\x18\x01 \x01(\tR\x06engine\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x1a\n" +
@@ -1299,50 +1515,55 @@ func file_wardropv1_wardrop_proto_rawDescGZIP() []byte {
 	return file_wardropv1_wardrop_proto_rawDescData
 }
 
-var file_wardropv1_wardrop_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_wardropv1_wardrop_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_wardropv1_wardrop_proto_goTypes = []any{
 	(*Head)(nil),                  // 0: wardrop.v1.Head
 	(*Part)(nil),                  // 1: wardrop.v1.Part
 	(*EngineTable)(nil),           // 2: wardrop.v1.EngineTable
 	(*Engine)(nil),                // 3: wardrop.v1.Engine
-	(*Row)(nil),                   // 4: wardrop.v1.Row
-	(*Target)(nil),                // 5: wardrop.v1.Target
-	(*Saved)(nil),                 // 6: wardrop.v1.Saved
-	(*ReportRequest)(nil),         // 7: wardrop.v1.ReportRequest
-	(*ReportResponse)(nil),        // 8: wardrop.v1.ReportResponse
-	(*Demand)(nil),                // 9: wardrop.v1.Demand
-	(*Distance)(nil),              // 10: wardrop.v1.Distance
-	(*Reading)(nil),               // 11: wardrop.v1.Reading
-	(*Observation)(nil),           // 12: wardrop.v1.Observation
-	(*Penalty)(nil),               // 13: wardrop.v1.Penalty
-	(*Applied)(nil),               // 14: wardrop.v1.Applied
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
+	(*Names)(nil),                 // 4: wardrop.v1.Names
+	(*Row)(nil),                   // 5: wardrop.v1.Row
+	(*Target)(nil),                // 6: wardrop.v1.Target
+	(*Saved)(nil),                 // 7: wardrop.v1.Saved
+	(*ReportRequest)(nil),         // 8: wardrop.v1.ReportRequest
+	(*ReportResponse)(nil),        // 9: wardrop.v1.ReportResponse
+	(*Demand)(nil),                // 10: wardrop.v1.Demand
+	(*Distance)(nil),              // 11: wardrop.v1.Distance
+	(*Reading)(nil),               // 12: wardrop.v1.Reading
+	(*Faults)(nil),                // 13: wardrop.v1.Faults
+	(*Observation)(nil),           // 14: wardrop.v1.Observation
+	(*Penalty)(nil),               // 15: wardrop.v1.Penalty
+	(*Applied)(nil),               // 16: wardrop.v1.Applied
+	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
 }
 var file_wardropv1_wardrop_proto_depIdxs = []int32{
-	15, // 0: wardrop.v1.Head.published:type_name -> google.protobuf.Timestamp
-	16, // 1: wardrop.v1.Head.good_for:type_name -> google.protobuf.Duration
+	17, // 0: wardrop.v1.Head.published:type_name -> google.protobuf.Timestamp
+	18, // 1: wardrop.v1.Head.good_for:type_name -> google.protobuf.Duration
 	1,  // 2: wardrop.v1.Head.parts:type_name -> wardrop.v1.Part
 	3,  // 3: wardrop.v1.EngineTable.engines:type_name -> wardrop.v1.Engine
-	5,  // 4: wardrop.v1.Row.targets:type_name -> wardrop.v1.Target
-	0,  // 5: wardrop.v1.Saved.head:type_name -> wardrop.v1.Head
-	2,  // 6: wardrop.v1.Saved.engines:type_name -> wardrop.v1.EngineTable
-	4,  // 7: wardrop.v1.Saved.rows:type_name -> wardrop.v1.Row
-	15, // 8: wardrop.v1.ReportRequest.time:type_name -> google.protobuf.Timestamp
-	9,  // 9: wardrop.v1.ReportRequest.demands:type_name -> wardrop.v1.Demand
-	10, // 10: wardrop.v1.ReportRequest.distances:type_name -> wardrop.v1.Distance
-	11, // 11: wardrop.v1.ReportRequest.readings:type_name -> wardrop.v1.Reading
-	12, // 12: wardrop.v1.ReportRequest.observations:type_name -> wardrop.v1.Observation
-	13, // 13: wardrop.v1.ReportRequest.penalties:type_name -> wardrop.v1.Penalty
-	14, // 14: wardrop.v1.ReportRequest.applied:type_name -> wardrop.v1.Applied
-	15, // 15: wardrop.v1.Reading.time:type_name -> google.protobuf.Timestamp
-	7,  // 16: wardrop.v1.Signals.Report:input_type -> wardrop.v1.ReportRequest
-	8,  // 17: wardrop.v1.Signals.Report:output_type -> wardrop.v1.ReportResponse
-	17, // [17:18] is the sub-list for method output_type
-	16, // [16:17] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	4,  // 4: wardrop.v1.Engine.names:type_name -> wardrop.v1.Names
+	6,  // 5: wardrop.v1.Row.targets:type_name -> wardrop.v1.Target
+	0,  // 6: wardrop.v1.Saved.head:type_name -> wardrop.v1.Head
+	2,  // 7: wardrop.v1.Saved.engines:type_name -> wardrop.v1.EngineTable
+	5,  // 8: wardrop.v1.Saved.rows:type_name -> wardrop.v1.Row
+	17, // 9: wardrop.v1.ReportRequest.time:type_name -> google.protobuf.Timestamp
+	10, // 10: wardrop.v1.ReportRequest.demands:type_name -> wardrop.v1.Demand
+	11, // 11: wardrop.v1.ReportRequest.distances:type_name -> wardrop.v1.Distance
+	12, // 12: wardrop.v1.ReportRequest.readings:type_name -> wardrop.v1.Reading
+	14, // 13: wardrop.v1.ReportRequest.observations:type_name -> wardrop.v1.Observation
+	15, // 14: wardrop.v1.ReportRequest.penalties:type_name -> wardrop.v1.Penalty
+	16, // 15: wardrop.v1.ReportRequest.applied:type_name -> wardrop.v1.Applied
+	17, // 16: wardrop.v1.Reading.time:type_name -> google.protobuf.Timestamp
+	13, // 17: wardrop.v1.Reading.faults:type_name -> wardrop.v1.Faults
+	17, // 18: wardrop.v1.Reading.good:type_name -> google.protobuf.Timestamp
+	8,  // 19: wardrop.v1.Signals.Report:input_type -> wardrop.v1.ReportRequest
+	9,  // 20: wardrop.v1.Signals.Report:output_type -> wardrop.v1.ReportResponse
+	20, // [20:21] is the sub-list for method output_type
+	19, // [19:20] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_wardropv1_wardrop_proto_init() }
@@ -1350,14 +1571,14 @@ func file_wardropv1_wardrop_proto_init() {
 	if File_wardropv1_wardrop_proto != nil {
 		return
 	}
-	file_wardropv1_wardrop_proto_msgTypes[11].OneofWrappers = []any{}
+	file_wardropv1_wardrop_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wardropv1_wardrop_proto_rawDesc), len(file_wardropv1_wardrop_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -184,7 +184,7 @@ func (up *fleetUp) startEngines() error {
 		if err := up.startEngine(i, "127.0.0.1:0"); err != nil {
 			return err
 		}
-		e.URL, e.Kind = up.engines[i].URL(), "vllm"
+		e.URL, e.Kind, e.Metrics, e.Signals = up.engines[i].URL(), "vllm", "", nil
 		up.simulated[up.engines[i].Addr()] = e.Region
 	}
 	return nil
