@@ -276,8 +276,10 @@ func (p *DataPlane) doubt(row *rowState, i int, silent time.Duration, now int64)
 	seen.doubt.until = now + int64(p.passOver(row, i, protect.Stalled, now))
 }
 
-// progressed takes what an engine's signals say of its progress.
+// progressed takes what came of reading an engine, and what its signals say of its
+// progress.
 func (p *DataPlane) progressed(st signals.State) {
+	p.metrics.reading.count(st)
 	if st.Err == "" && st.Signal != nil && st.Signal.Progress.Known {
 		if e := p.memory.knownEngine(st.Engine); e != nil {
 			e.pulse.count(st.Signal.Progress.Value, st.Signal.Time.UnixNano())

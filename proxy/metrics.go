@@ -14,6 +14,7 @@ type metrics struct {
 	retries   *prometheus.CounterVec
 	firstByte *prometheus.HistogramVec
 	cancelled prometheus.Counter
+	reading   *readingMetrics
 }
 
 func newMetrics(p *DataPlane, r prometheus.Registerer) *metrics {
@@ -35,6 +36,7 @@ func newMetrics(p *DataPlane, r prometheus.Registerer) *metrics {
 			Name: "wardrop_proxy_cancelled_total", Help: "Requests whose client went away after the first byte.",
 		}),
 	}
+	m.reading = newReadingMetrics(r)
 	r.MustRegister(m.refused, m.attempts, m.retries, m.firstByte, m.cancelled, (*collector)(p))
 	return m
 }
@@ -56,7 +58,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descInFlight, descWeight, descPenalty, descDemand, descShed, descEpoch, descVersion, descAge, descStale} {
+	for _, d := range []*prometheus.Desc{descInFlight, descWeight, descPenalty, descDemand, descShed, descEpoch, descVersion, descAge, descStale, descRead, descGood} {
 		ch <- d
 	}
 }
@@ -72,6 +74,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	s, now := t.router.Snapshot, time.Now()
 	age := now.Sub(s.Time)
+	c.collectReadings(ch, now)
 	gauge(descEpoch, float64(s.Epoch))
 	gauge(descVersion, float64(s.Version))
 	gauge(descAge, age.Seconds())

@@ -1,16 +1,19 @@
 package proxy
 
 import (
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/signals"
 )
 
 // page is an engine that has one page and nothing else.
@@ -40,7 +43,7 @@ func TestEnginesOfEveryKindAreRead(t *testing.T) {
 			Names: map[string][]string{"running": {`jobs{state="on"}`}, "joules": {"j"}}, Collector: "c"},
 		{Name: "silent", URL: page(t, "/metrics", vllmPage).URL, Kind: "none", Collector: "c"},
 	}
-	p := newPlane(t, config.Proxy{})
+	p, registry := newMeteredPlane(t)
 	require.NoError(t, p.apply(&fleet.Snapshot{Cluster: "c", Engines: engines}))
 	var r *pb.ReportRequest
 	require.Eventually(t, func() bool {
@@ -59,6 +62,13 @@ func TestEnginesOfEveryKindAreRead(t *testing.T) {
 	require.False(t, asked.InBand)
 	require.Equal(t, asked.Time.AsTime(), asked.Good.AsTime())
 
+	counts := gathered(t, registry)
+	require.Equal(t, []float64{1, 1, 1}, []float64{counts["wardrop_signals_engines vllm"], counts["wardrop_signals_engines llamacpp"], counts["wardrop_signals_engines generic"]})
+	require.GreaterOrEqual(t, counts["wardrop_signals_reads_total ok"], 3.0)
+	require.GreaterOrEqual(t, counts["wardrop_signals_faults_total spoilt"], 1.0)
+	require.Contains(t, counts, "wardrop_signals_age_seconds named")
+	require.NotContains(t, counts, "wardrop_signals_age_seconds future")
+
 	// Of one that is gone the values stay as old as they are.
 	leaving.Close()
 	require.Eventually(t, func() bool {
@@ -69,4 +79,51 @@ func TestEnginesOfEveryKindAreRead(t *testing.T) {
 	require.Equal(t, 3.0, r.Readings[0].GetRunning())
 	require.Positive(t, r.Readings[0].Faults.Failed)
 	require.True(t, r.Readings[0].Time.AsTime().After(r.Readings[0].Good.AsTime()))
+	require.GreaterOrEqual(t, gathered(t, registry)["wardrop_signals_reads_total unreachable"], 1.0)
+}
+
+// newMeteredPlane is a data plane of which a test reads the metrics.
+func newMeteredPlane(t *testing.T) (*DataPlane, *prometheus.Registry) {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	p, err := New(Options{
+		Cluster: "c", Proxy: config.Proxy{MaxBody: 1 << 20, Bound: 0.5}, Control: noControl{}, Registry: registry, Log: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	t.Cleanup(p.scraper.Close)
+	return p, registry
+}
+
+// gathered gives the values of all counters and gauges, by name and labels.
+func gathered(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			key := f.GetName()
+			for _, l := range m.Label {
+				key += " " + l.GetValue()
+			}
+			out[key] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return out
+}
+
+// TestFaultsAreCountedOnce: states carry sums, and begin anew when an engine is.
+func TestFaultsAreCountedOnce(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := newReadingMetrics(registry)
+	m.count(signals.State{Engine: "a", Reachable: true, Faults: signals.Faults{Spoilt: 2}})
+	m.count(signals.State{Engine: "a", Reachable: true, Faults: signals.Faults{Spoilt: 5}})
+	m.count(signals.State{Engine: "a", Reachable: true, Err: "x", Faults: signals.Faults{Spoilt: 1, Failed: 1, Redirects: 1}})
+	counts := gathered(t, registry)
+	require.Equal(t, 6.0, counts["wardrop_signals_faults_total spoilt"])
+	require.Equal(t, 1.0, counts["wardrop_signals_faults_total redirect"])
+	require.Equal(t, []float64{2, 1}, []float64{counts["wardrop_signals_reads_total ok"], counts["wardrop_signals_reads_total failed"]})
+	m.forget([]signals.Target{{Engine: "b"}})
+	require.Empty(t, m.last)
 }

@@ -62,6 +62,7 @@ func (p *DataPlane) setTargets(s *fleet.Snapshot) {
 	if err := p.scraper.Set(targets); err != nil {
 		p.log.Warn("some engines cannot be read", "error", err)
 	}
+	p.metrics.reading.forget(targets)
 }
 
 func encodeReading(st signals.State) *pb.Reading {
