@@ -27,6 +27,21 @@ type Status struct {
 	DataPlanes []control.DataPlane `json:"data_planes"`
 }
 
+// Engines is the answer of /v1/engines.
+type Engines struct {
+	Engines []control.Engine `json:"engines"`
+}
+
+// Demand is the answer of /v1/demand.
+type Demand struct {
+	Demand []control.Demand `json:"demand"`
+}
+
+// Distances is the answer of /v1/distances.
+type Distances struct {
+	Distances []control.Distance `json:"distances"`
+}
+
 // Control serves the admin API of a control plane.
 func Control(c *control.Control, metrics prometheus.Gatherer) http.Handler {
 	mux := base(metrics, func() bool { return c.State() != nil })
@@ -37,6 +52,15 @@ func Control(c *control.Control, metrics prometheus.Gatherer) http.Handler {
 			status.Published, status.TickTook, status.Trouble = s.Published, s.TickTook.Seconds(), s.Trouble
 		}
 		answer(w, http.StatusOK, status)
+	})
+	mux.HandleFunc("GET /v1/engines", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, Engines{c.Engines(time.Now())})
+	})
+	mux.HandleFunc("GET /v1/demand", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, Demand{c.Demands(time.Now())})
+	})
+	mux.HandleFunc("GET /v1/distances", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, Distances{c.Distances(time.Now())})
 	})
 	mux.HandleFunc("GET /v1/plan", func(w http.ResponseWriter, _ *http.Request) {
 		if s := planned(w, c); s != nil {

@@ -36,6 +36,24 @@ func (c Client) Status(ctx context.Context) (*Status, error) {
 	return &out, c.get(ctx, "/v1/status", &out)
 }
 
+// Engines asks what is known of the engines.
+func (c Client) Engines(ctx context.Context) (*Engines, error) {
+	var out Engines
+	return &out, c.get(ctx, "/v1/engines", &out)
+}
+
+// Demand asks what arrives where.
+func (c Client) Demand(ctx context.Context) (*Demand, error) {
+	var out Demand
+	return &out, c.get(ctx, "/v1/demand", &out)
+}
+
+// Distances asks how far regions are.
+func (c Client) Distances(ctx context.Context) (*Distances, error) {
+	var out Distances
+	return &out, c.get(ctx, "/v1/distances", &out)
+}
+
 func (c Client) get(ctx context.Context, path string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
@@ -59,5 +77,8 @@ func (c Client) get(ctx context.Context, path string, into any) error {
 		}
 		return fmt.Errorf("the control plane says: %s", e.Error)
 	}
-	return json.NewDecoder(resp.Body).Decode(into)
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		return fmt.Errorf("what answers at %s is no control plane of this version: %w", c.Base, err)
+	}
+	return nil
 }

@@ -3,6 +3,7 @@
 //
 // Each role serves /metrics (Prometheus), /healthz (the process lives) and
 // /readyz (it can do its job). The control plane adds the plan in force and its
-// explanations, a data plane its snapshot and what it saw of the engines. It is
+// explanations, and what it knows of engines, demand and distances; a data plane its
+// snapshot and what it saw of the engines. It is
 // read-only.
 package admin

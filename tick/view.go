@@ -17,9 +17,9 @@ const (
 	// deadAfter is how many readings in a row must fail to reach an engine
 	// before it is taken for dead.
 	deadAfter = 2
-	// settled is the window a measured rate must cover before it replaces the
+	// Settled is the window a measured rate must cover before it replaces the
 	// expected one.
-	settled = 3 * time.Second
+	Settled = 3 * time.Second
 )
 
 // Report is what a data plane said, and when it came.
@@ -34,7 +34,7 @@ func View(c *config.Config, planes []Report, now time.Time) *fleet.View {
 	v := c.View()
 	v.Time = now
 	v.Demands = demands(c, planes)
-	v.Distances = distances(v.Distances, planes)
+	v.Distances = distances(v.Distances, planes, now)
 	v.Engines = engines(c, v.Engines, planes, now)
 	return v
 }
@@ -83,7 +83,7 @@ func demands(c *config.Config, planes []Report) []fleet.Demand {
 	}
 	for _, d := range c.View().Demands {
 		key := demandKey{d.Cluster, d.Model, d.Priority}
-		if window[d.Cluster] < settled {
+		if window[d.Cluster] < Settled {
 			rates[key] = max(rates[key], d.Rate)
 		}
 	}
@@ -97,22 +97,34 @@ func demands(c *config.Config, planes []Report) []fleet.Demand {
 	return out
 }
 
-// distances replaces configured distances by measured ones: the least of a
-// cluster's replicas.
-func distances(configured []fleet.Distance, planes []Report) []fleet.Distance {
-	measured := map[[2]string]float64{}
+// Measurement is a distance that data planes measured.
+type Measurement struct {
+	Seconds float64
+	Age     time.Duration // how long ago it was measured last
+}
+
+// Measured gives the distances that a cluster's replicas measured, the least of
+// each, by cluster and region.
+func Measured(planes []Report, now time.Time) map[[2]string]Measurement {
+	measured := map[[2]string]Measurement{}
 	for _, p := range planes {
 		for _, d := range p.Distances {
 			key := [2]string{p.Cluster, d.Region}
-			if old, ok := measured[key]; plausible(d.Seconds) && (!ok || d.Seconds < old) {
-				measured[key] = d.Seconds
+			if old, ok := measured[key]; plausible(d.Seconds) && (!ok || d.Seconds < old.Seconds) {
+				measured[key] = Measurement{d.Seconds, now.Sub(p.Received)}
 			}
 		}
 	}
+	return measured
+}
+
+// distances replaces configured distances by measured ones.
+func distances(configured []fleet.Distance, planes []Report, now time.Time) []fleet.Distance {
+	measured := Measured(planes, now)
 	out := slices.Clone(configured)
 	for i := range out {
-		if s, ok := measured[[2]string{out[i].Cluster, out[i].Region}]; ok && out[i].Engine == "" {
-			out[i].Seconds = s
+		if m, ok := measured[[2]string{out[i].Cluster, out[i].Region}]; ok && out[i].Engine == "" {
+			out[i].Seconds = m.Seconds
 		}
 	}
 	return out
@@ -133,7 +145,7 @@ func engines(c *config.Config, configured []fleet.Engine, planes []Report, now t
 	away := map[string]bool{}
 	newest := Readings(planes, now)
 	for name, r := range newest {
-		away[name] = !r.Reachable && r.Failures >= deadAfter
+		away[name] = Dead(r)
 	}
 	for _, e := range c.Engines {
 		away[e.Name] = away[e.Name] || e.Drain
@@ -154,6 +166,9 @@ func engines(c *config.Config, configured []fleet.Engine, planes []Report, now t
 	}
 	return out
 }
+
+// Dead says whether a reading within its lease is that of a dead engine.
+func Dead(r *pb.Reading) bool { return !r.Reachable && r.Failures >= deadAfter }
 
 // busy is the requests in an engine over those that fit, -1 when no signal says.
 func busy(r *pb.Reading, batch float64) float64 {

@@ -37,7 +37,7 @@ func TestHelp(t *testing.T) {
 	code, help, stderr := command(t)
 	require.Zero(t, code)
 	require.Empty(t, stderr)
-	for _, name := range []string{"up", "control", "proxy", "testengine", "solve", "why weight", "check"} {
+	for _, name := range []string{"up", "control", "proxy", "testengine", "solve", "why weight", "engines", "demand", "distances", "check"} {
 		require.Contains(t, help, "\n  "+name+" ")
 	}
 	require.Contains(t, help, "wardrop up --load")
@@ -51,6 +51,9 @@ func TestHelp(t *testing.T) {
 		"testengine": {"--listen", "--name", "--model", "--t0", "--u-max", "--batch", "--prompt", "--output", "--seed"},
 		"solve":      {"<file>", "--json"},
 		"why weight": {"--cluster", "--model", "--engine", "--admin", "--config", "--json"},
+		"engines":    {"--admin", "--config", "--json", "--watch"},
+		"demand":     {"--admin", "--config", "--json", "--watch"},
+		"distances":  {"--admin", "--config", "--json", "--watch"},
 		"check":      {"<file>"},
 	} {
 		code, help, stderr := command(t, append(strings.Fields(name), "--help")...)

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/wardrop-lb/wardrop/admin"
+	"github.com/wardrop-lb/wardrop/control"
+	"github.com/wardrop-lb/wardrop/fleet"
+)
+
+func ptr(x float64) *float64 { return &x }
+
+func TestEnginesTable(t *testing.T) {
+	out := &strings.Builder{}
+	require.NoError(t, writeEngines(out, &admin.Engines{Engines: []control.Engine{
+		{Name: "eu-1", Region: "eu", Kind: "vllm", State: control.EngineLive, Ramp: 0.3, Slowdown: 2.34, Load: 3.25, Capacity: 10,
+			Reading: &control.EngineReading{Cluster: "a", Age: ptr(0.42), Running: ptr(7), Waiting: ptr(0), KVUsage: ptr(0.256)}},
+		{Name: "eu-2", Region: "eu", Kind: "auto", State: control.EngineDead,
+			Reading: &control.EngineReading{Cluster: "a", Error: "dial tcp:\nrefused"}},
+		{Name: "us-1", Region: "us", Kind: "none", State: control.EngineUnread, Capacity: 1234567},
+	}}))
+	require.Equal(t, `ENGINE  REGION  KIND  STATE                         RUNNING  WAITING  KV   LOAD  CAPACITY   AGE   READ BY  TROUBLE
+eu-1    eu      vllm  live, slow x2.3, ramping 30%  7        0        26%  3.25  10         0.4s  a        -
+eu-2    eu      auto  dead                          -        -        -    -     -          -     a        dial tcp: refused
+us-1    us      none  unread                        -        -        -    -     1.235e+06  -     -        -
+`, out.String(), "no penalty anywhere, so no column of penalties")
+	out.Reset()
+	require.NoError(t, writeEngines(out, &admin.Engines{}))
+	require.Equal(t, "There are no engines.\n", out.String())
+}
+
+func TestDemandTable(t *testing.T) {
+	out := &strings.Builder{}
+	demand := []control.Demand{
+		{Cluster: "a", Model: "demo", Priority: fleet.Standard, Rate: 30.123456, Source: control.SourceMeasured, DataPlanes: 2, Age: 0.5, Requests: 600},
+		{Cluster: "b", Model: "demo", Priority: fleet.Batch, Rate: 9, Source: control.SourceExpected},
+	}
+	require.NoError(t, writeDemand(out, &admin.Demand{Demand: demand}))
+	require.Equal(t, `CLUSTER  MODEL  PRIORITY  REQ/S  SOURCE    REQUESTS  DATA PLANES  AGE
+a        demo   standard  30.12  measured  600       2            0.5s
+b        demo   batch     9      expected  -         -            -
+`, out.String())
+	out.Reset()
+	require.NoError(t, writeDemand(out, &admin.Demand{Demand: demand[1:]}))
+	require.Equal(t, "CLUSTER  MODEL  PRIORITY  REQ/S  SOURCE\nb        demo   batch     9      expected\n", out.String())
+}
+
+func TestDistancesTable(t *testing.T) {
+	out := &strings.Builder{}
+	require.NoError(t, writeDistances(out, &admin.Distances{Distances: []control.Distance{
+		{Cluster: "a", Region: "eu", Seconds: 0.00123, Source: control.SourceMeasured, Age: ptr(200), Configured: 0.002},
+		{Cluster: "a", Region: "us", Engine: "far", Seconds: 0.09, Source: control.SourceConfigured, Configured: 0.09},
+	}}))
+	require.Equal(t, `CLUSTER  REGION  ENGINE  DISTANCE  SOURCE      CONFIGURED  AGE
+a        eu      -       1.23ms    measured    2ms         3m20s
+a        us      far     90ms      configured  -           -
+`, out.String())
+}
+
+// TestAskCommands go over a real socket, with the errors that people meet.
+func TestAskCommands(t *testing.T) {
+	known := control.Distance{Cluster: "a", Region: "eu", Seconds: 0.002, Source: control.SourceConfigured, Configured: 0.002}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/distances", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(admin.Distances{Distances: []control.Distance{known}})
+	})
+	mux.HandleFunc("GET /v1/engines", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "[]") }) // a data plane's
+	s := httptest.NewServer(mux)
+	defer s.Close()
+	addr := strings.TrimPrefix(s.URL, "http://")
+
+	code, stdout, stderr := command(t, "distances", "--admin", addr)
+	require.Zero(t, code, stderr)
+	require.Equal(t, "CLUSTER  REGION  DISTANCE  SOURCE\na        eu      2ms       configured\n", stdout)
+
+	file := newFile(t, fmt.Sprintf("control: {admin: %q}\n", addr)+valid)
+	code, stdout, stderr = command(t, "distances", "-c", file, "--json")
+	require.Zero(t, code, stderr)
+	var back admin.Distances
+	require.NoError(t, json.Unmarshal([]byte(stdout), &back))
+	require.Equal(t, []control.Distance{known}, back.Distances)
+
+	code, stdout, stderr = command(t, "engines", "--admin", addr)
+	require.Equal(t, 1, code)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "wardrop: what answers at "+addr+" is no control plane of this version")
+	code, _, stderr = command(t, "demand", "--admin", addr)
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "the control plane says: 404")
+	code, stdout, stderr = command(t, "demand", "--watch", "--admin", "127.0.0.1:1")
+	require.Equal(t, 1, code, "what was never there is not waited for")
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "the control plane does not answer")
+	code, _, stderr = command(t, "demand", "-c", newFile(t, "clusters: []\n"))
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, "clusters: none")
+}
+
+// TestWatchGoesOn: over a control plane that is away for a while, until it is told to
+// stop, which is no failure.
+func TestWatchGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		answers := []struct {
+			text string
+			err  error
+		}{{"one\n", nil}, {"", errors.New("away")}, {"three\n", nil}}
+		out, n, begin := &bytes.Buffer{}, 0, time.Now()
+		err := watch(ctx, out, func(context.Context) (string, error) {
+			if n == len(answers) {
+				cancel()
+				return "", ctx.Err()
+			}
+			n++
+			return answers[n-1].text, answers[n-1].err
+		})
+		require.NoError(t, err)
+		require.Equal(t, "one\nwardrop: away\nthree\n", out.String())
+		require.Equal(t, 3*time.Second, time.Since(begin))
+	})
+}

@@ -1,0 +1,265 @@
+package control
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
+	"github.com/wardrop-lb/wardrop/config"
+	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/signals"
+	"github.com/wardrop-lb/wardrop/tick"
+)
+
+// What Engine.State may be.
+const (
+	EngineLive     = "live"
+	EngineDead     = "dead"     // readings in a row did not reach it
+	EngineDraining = "draining" // it finishes what it has
+	EngineUnread   = "unread"   // no reading of it is fresh, or it is of a kind that is not read
+	EngineNoModels = "no models"
+)
+
+// Engine is an engine as the control plane sees it. What is not known is absent.
+type Engine struct {
+	Name   string   `json:"name"`
+	Region string   `json:"region"`
+	URL    string   `json:"url,omitempty"`
+	Models []string `json:"models"`
+	Kind   string   `json:"kind"` // what it is read as, else what the configuration says
+	State  string   `json:"state"`
+	// Ramp is the part of its capacity that an engine which is still cold may get; 0 if
+	// it is warm.
+	Ramp     float64 `json:"ramp,omitempty"`
+	Slowdown float64 `json:"slowdown,omitempty"` // times slower than its profile; 0 if it is not
+	Penalty  float64 `json:"penalty,omitempty"`  // seconds
+	Load     float64 `json:"load"`               // requests/s that the plan sends, by work
+	Capacity float64 `json:"capacity,omitempty"` // requests/s; 0 if the plan does not know it
+	Price    float64 `json:"price,omitempty"`    // seconds
+
+	Reading *EngineReading `json:"reading,omitempty"`
+}
+
+// EngineReading is the newest reading of an engine.
+type EngineReading struct {
+	Cluster  string   `json:"cluster"` // of the data plane that read it
+	Instance string   `json:"instance"`
+	Tried    float64  `json:"tried_seconds"`         // since the last attempt
+	Age      *float64 `json:"age_seconds,omitempty"` // of the values
+	InBand   bool     `json:"in_band,omitempty"`     // some are what it said in an answer since
+	Error    string   `json:"error,omitempty"`       // why the last attempt gave nothing
+	Failures uint32   `json:"failures,omitempty"`    // attempts since the last that gave something
+	Faults   *Faults  `json:"faults,omitempty"`
+
+	Running  *float64 `json:"running,omitempty"`
+	Waiting  *float64 `json:"waiting,omitempty"`
+	KVUsage  *float64 `json:"kv_usage,omitempty"` // 0..1
+	KVTokens *float64 `json:"kv_tokens,omitempty"`
+	Slots    *float64 `json:"slots,omitempty"`
+	// PrefixHits and PrefixQueries are counts of prompt tokens since the engine began.
+	PrefixHits    *float64 `json:"prefix_hits,omitempty"`
+	PrefixQueries *float64 `json:"prefix_queries,omitempty"`
+}
+
+// Faults counts what was wrong with an engine's answers since it is read.
+type Faults struct {
+	Failed    uint64 `json:"failed"` // attempts without a signal
+	Truncated uint64 `json:"truncated"`
+	Spoilt    uint64 `json:"spoilt"` // series that came without a finite number
+	Redirects uint64 `json:"redirects"`
+}
+
+// Engines lists the engines of the configuration in force, by name.
+func (c *Control) Engines(now time.Time) []Engine {
+	cfg, state := c.config.Load(), c.State()
+	readings := newestReadings(c.reports.live(now), now)
+	out := make([]Engine, 0, len(cfg.Engines))
+	for i := range cfg.Engines {
+		out = append(out, engineOf(&cfg.Engines[i], readings[cfg.Engines[i].Name]))
+	}
+	slices.SortFunc(out, func(a, b Engine) int { return cmp.Compare(a.Name, b.Name) })
+	if state != nil {
+		addPlan(out, state)
+	}
+	return out
+}
+
+// reading is a reading and how old it is.
+type reading struct {
+	*pb.Reading
+	cluster, instance string
+	since             time.Duration // the report came, and its sender had made it by then
+	tried             time.Duration
+}
+
+// newestReadings gives the newest reading of each engine, however old.
+func newestReadings(planes []tick.Report, now time.Time) map[string]reading {
+	newest := map[string]reading{}
+	for _, p := range planes {
+		for _, r := range p.Readings {
+			x := reading{Reading: r, cluster: p.Cluster, instance: p.Instance, since: now.Sub(p.Received)}
+			x.tried = x.since + max(0, p.Time.AsTime().Sub(r.Time.AsTime()))
+			if old, ok := newest[r.Engine]; !ok || x.tried < old.tried {
+				newest[r.Engine] = x
+			}
+		}
+	}
+	return newest
+}
+
+func engineOf(e *config.Engine, r reading) Engine {
+	out := Engine{Name: e.Name, Region: e.Region, URL: e.URL, Models: e.Models, Kind: e.Kind, State: EngineUnread}
+	if out.Models == nil {
+		out.Models = []string{}
+	}
+	fresh := r.Reading != nil && r.tried <= tick.ReadingLease
+	switch {
+	case e.Drain:
+		out.State = EngineDraining
+	case fresh && tick.Dead(r.Reading):
+		out.State = EngineDead
+	case len(e.Models) == 0:
+		out.State = EngineNoModels
+	case fresh:
+		out.State = EngineLive
+	}
+	if r.Reading == nil {
+		return out
+	}
+	if r.Kind != "" && r.Kind != signals.KindAuto {
+		out.Kind = r.Kind
+	}
+	out.Reading = &EngineReading{
+		Cluster: r.cluster, Instance: r.instance, Tried: r.tried.Seconds(), InBand: r.InBand, Error: r.Error, Failures: r.Failures,
+		Running: r.Running, Waiting: r.Waiting, KVUsage: r.KvUsage, KVTokens: r.KvTokens, Slots: r.Slots,
+		PrefixHits: r.PrefixHits, PrefixQueries: r.PrefixQueries,
+	}
+	if f := r.Faults; f != nil {
+		out.Reading.Faults = &Faults{f.Failed, f.Truncated, f.Spoilt, f.Redirects}
+	}
+	if r.Good != nil {
+		age := (r.tried + r.Time.AsTime().Sub(r.Good.AsTime())).Seconds()
+		out.Reading.Age = &age
+	}
+	return out
+}
+
+// addPlan adds what the plan in force makes of engines that are sorted by name.
+func addPlan(engines []Engine, s *State) {
+	byName := func(name string) *Engine {
+		i, ok := slices.BinarySearchFunc(engines, name, func(e Engine, name string) int { return cmp.Compare(e.Name, name) })
+		if !ok {
+			return nil
+		}
+		return &engines[i]
+	}
+	for i := range s.View.Engines {
+		v := &s.View.Engines[i]
+		if e := byName(v.Name); e != nil {
+			e.Ramp, e.Penalty = v.Ramp, v.Penalty
+			if v.Slowdown > 1 {
+				e.Slowdown = v.Slowdown
+			}
+		}
+	}
+	for i := range s.Plan.Engines {
+		p := &s.Plan.Engines[i]
+		if e := byName(p.Name); e != nil {
+			e.Load, e.Capacity, e.Price = p.Load, p.Capacity, p.Price()
+		}
+	}
+}
+
+// What Demand.Source and Distance.Source may be.
+const (
+	SourceMeasured   = "measured"
+	SourceExpected   = "expected"   // demand that the configuration says
+	SourceConfigured = "configured" // a distance that the configuration says
+	SourceGeography  = "geography"  // a distance by the regions' coordinates
+)
+
+// Demand is what arrives at a cluster for a model at a priority.
+type Demand struct {
+	Cluster  string         `json:"cluster"`
+	Model    string         `json:"model"`
+	Priority fleet.Priority `json:"priority"`
+	Rate     float64        `json:"rate"`   // requests/s by which the next plan is made
+	Source   string         `json:"source"` // measured or expected
+	// DataPlanes is how many measure it; Age is that of the oldest of their reports, and
+	// Window what their rates cover, in seconds.
+	DataPlanes int     `json:"data_planes"`
+	Age        float64 `json:"age_seconds,omitempty"`
+	Window     float64 `json:"window_seconds,omitempty"`
+	Requests   uint64  `json:"requests"` // since the data planes started
+}
+
+type demandKey struct {
+	cluster, model string
+	priority       fleet.Priority
+}
+
+// Demands lists the demand by cluster, model and priority.
+func (c *Control) Demands(now time.Time) []Demand {
+	planes := c.reports.live(now)
+	view := tick.View(c.config.Load(), planes, now)
+	out := make([]Demand, 0, len(view.Demands))
+	at, window := map[demandKey]int{}, map[string]float64{}
+	for _, d := range view.Demands {
+		at[demandKey{d.Cluster, d.Model, d.Priority}] = len(out)
+		out = append(out, Demand{Cluster: d.Cluster, Model: d.Model, Priority: d.Priority, Rate: d.Rate, Source: SourceExpected})
+	}
+	for _, p := range planes {
+		for _, d := range p.Demands {
+			window[p.Cluster] = max(window[p.Cluster], d.Window)
+			if i, ok := at[demandKey{p.Cluster, d.Model, fleet.Priority(d.Priority)}]; ok {
+				out[i].add(d, now.Sub(p.Received))
+			}
+		}
+	}
+	for i := range out { // until then the larger of the two counts
+		if out[i].DataPlanes > 0 && window[out[i].Cluster] >= tick.Settled.Seconds() {
+			out[i].Source = SourceMeasured
+		}
+	}
+	return out
+}
+
+// add adds what one data plane measured.
+func (d *Demand) add(r *pb.Demand, age time.Duration) {
+	d.DataPlanes++
+	d.Age, d.Window = max(d.Age, age.Seconds()), max(d.Window, r.Window)
+	d.Requests += r.Count
+}
+
+// Distance is the network time of a round trip from a cluster to a region, or to one
+// engine there.
+type Distance struct {
+	Cluster string  `json:"cluster"`
+	Region  string  `json:"region"`
+	Engine  string  `json:"engine,omitempty"` // the one that is meant, if not all of the region
+	Seconds float64 `json:"seconds"`
+	Source  string  `json:"source"` // measured, configured or geography
+	// Age is that of the measurement, in seconds; Configured is what counts without one.
+	Age        *float64 `json:"age_seconds,omitempty"`
+	Configured float64  `json:"configured"`
+}
+
+// Distances lists the distances by cluster, region and engine.
+func (c *Control) Distances(now time.Time) []Distance {
+	cfg, planes := c.config.Load(), c.reports.live(now)
+	measured := tick.Measured(planes, now)
+	out := []Distance{}
+	for _, d := range cfg.View().Distances {
+		x := Distance{Cluster: d.Cluster, Region: d.Region, Engine: d.Engine, Seconds: d.Seconds, Source: SourceConfigured, Configured: d.Seconds}
+		if m, ok := measured[[2]string{d.Cluster, d.Region}]; ok && d.Engine == "" {
+			age := m.Age.Seconds()
+			x.Seconds, x.Source, x.Age = m.Seconds, SourceMeasured, &age
+		}
+		out = append(out, x)
+	}
+	slices.SortFunc(out, func(a, b Distance) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Region, b.Region), cmp.Compare(a.Engine, b.Engine))
+	})
+	return out
+}
