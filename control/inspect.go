@@ -204,21 +204,22 @@ func (c *Control) Demands(now time.Time) []Demand {
 	planes := c.reports.live(now)
 	view := tick.View(c.config.Load(), planes, now)
 	out := make([]Demand, 0, len(view.Demands))
-	at, window := map[demandKey]int{}, map[string]float64{}
+	at := map[demandKey]int{}
 	for _, d := range view.Demands {
 		at[demandKey{d.Cluster, d.Model, d.Priority}] = len(out)
 		out = append(out, Demand{Cluster: d.Cluster, Model: d.Model, Priority: d.Priority, Rate: d.Rate, Source: SourceExpected})
 	}
+	measured := make([]float64, len(out))
 	for _, p := range planes {
 		for _, d := range p.Demands {
-			window[p.Cluster] = max(window[p.Cluster], d.Window)
 			if i, ok := at[demandKey{p.Cluster, d.Model, fleet.Priority(d.Priority)}]; ok {
 				out[i].add(d, now.Sub(p.Received))
+				measured[i] += d.Rate
 			}
 		}
 	}
-	for i := range out { // until then the larger of the two counts
-		if out[i].DataPlanes > 0 && window[out[i].Cluster] >= tick.Settled.Seconds() {
+	for i := range out { // the view may have taken what was expected instead
+		if out[i].DataPlanes > 0 && measured[i] == out[i].Rate {
 			out[i].Source = SourceMeasured
 		}
 	}

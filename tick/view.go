@@ -17,9 +17,9 @@ const (
 	// deadAfter is how many readings in a row must fail to reach an engine
 	// before it is taken for dead.
 	deadAfter = 2
-	// Settled is the window a measured rate must cover before it replaces the
+	// settled is the window a measured rate must cover before it replaces the
 	// expected one.
-	Settled = 3 * time.Second
+	settled = 3 * time.Second
 )
 
 // Report is what a data plane said, and when it came.
@@ -83,7 +83,7 @@ func demands(c *config.Config, planes []Report) []fleet.Demand {
 	}
 	for _, d := range c.View().Demands {
 		key := demandKey{d.Cluster, d.Model, d.Priority}
-		if window[d.Cluster] < Settled {
+		if window[d.Cluster] < settled {
 			rates[key] = max(rates[key], d.Rate)
 		}
 	}

@@ -38,6 +38,10 @@ func TestAskAFleet(t *testing.T) {
 	require.Regexp(t, `(?m)^ENGINE +REGION +KIND +STATE +RUNNING +WAITING +KV +LOAD +CAPACITY .*AGE +READ BY`, stdout)
 	require.Regexp(t, `(?m)^big +r +vllm +live\b`, stdout)
 
+	r.control.until("demand is measured", func() bool {
+		var a admin.Demand
+		return get(r.controlURL+"/v1/demand", &a) && len(a.Demand) == 1 && a.Demand[0].Source == control.SourceMeasured && a.Demand[0].Window > 5
+	})
 	code, stdout, stderr = command(t, "demand", "--admin", strings.TrimPrefix(r.controlURL, "http://"), "--json")
 	require.Zero(t, code, stderr)
 	var demand admin.Demand
