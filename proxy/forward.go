@@ -102,7 +102,8 @@ func (p *DataPlane) mayRetry(q *request, a *attempt, retries *int) bool {
 type attempt struct {
 	target int
 	stream bool
-	place  int // among those that wait for the engine
+	asked  bool // to say how the engine is in the answer, by us alone
+	place  int  // among those that wait for the engine
 	// longPrompt and longOutput are by how much its parts may take longer than all of
 	// a usual request, in seconds.
 	longPrompt, longOutput float64
@@ -132,8 +133,16 @@ func (p *DataPlane) attempt(ctx context.Context, q *request, target int, charge 
 		timer := time.AfterFunc(limit, func() { a.cancel(errFirstByte) })
 		defer timer.Stop()
 	}
-	a.resp, a.err = t.transport.RoundTrip(outbound(ctx, q, t)) //nolint:bodyclose // end does
+	out := outbound(ctx, q, t)
+	asks := !a.stream && t.engine.inBand.ask(a.sent.UnixNano())
+	if asks && len(out.Header[inBandFormat]) == 0 {
+		out.Header[inBandFormat], a.asked = inBandText, true
+	}
+	a.resp, a.err = t.transport.RoundTrip(out) //nolint:bodyclose // end does
 	if a.err == nil {
+		if asks {
+			p.takeInBand(t.seen.engine, a.resp.Header)
+		}
 		if a.outcome = outcomeOfStatus(a.resp.StatusCode); a.outcome == protect.Success {
 			a.readFirst()
 		}

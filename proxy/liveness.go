@@ -280,10 +280,13 @@ func (p *DataPlane) doubt(row *rowState, i int, silent time.Duration, now int64)
 // progress.
 func (p *DataPlane) progressed(st signals.State) {
 	p.metrics.reading.count(st)
+	e := p.memory.knownEngine(st.Engine)
+	if e == nil {
+		return
+	}
+	e.inBand.learn(st)
 	if st.Err == "" && st.Signal != nil && st.Signal.Progress.Known {
-		if e := p.memory.knownEngine(st.Engine); e != nil {
-			e.pulse.count(st.Signal.Progress.Value, st.Signal.Time.UnixNano())
-		}
+		e.pulse.count(st.Signal.Progress.Value, st.Signal.Time.UnixNano())
 	}
 }
 

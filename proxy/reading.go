@@ -13,6 +13,7 @@ import (
 // engines of the snapshot.
 type readingMetrics struct {
 	reads  *prometheus.CounterVec
+	inBand *prometheus.CounterVec
 	faults *prometheus.CounterVec
 
 	mu   sync.Mutex
@@ -27,9 +28,12 @@ func newReadingMetrics(r prometheus.Registerer) *readingMetrics {
 		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "wardrop_signals_faults_total", Help: "What was wrong with engines' answers, by fault.",
 		}, []string{"fault"}),
+		inBand: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "wardrop_signals_in_band_total", Help: "Reports of engines in their answers, by outcome.",
+		}, []string{"outcome"}),
 		last: map[string]signals.Faults{},
 	}
-	r.MustRegister(m.reads, m.faults)
+	r.MustRegister(m.reads, m.faults, m.inBand)
 	return m
 }
 

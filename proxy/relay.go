@@ -26,6 +26,9 @@ func (p *DataPlane) relay(q *request, a *attempt) {
 	t := &q.row.targets[a.target]
 	header := q.w.Header()
 	copyHeader(header, a.resp.Header)
+	if a.asked {
+		delete(header, inBandReport)
+	}
 	header["X-Wardrop-Engine"] = []string{t.seen.engine}
 	header["X-Wardrop-Decision"] = []string{p.decisions.id(q.record.sequence)}
 	header["X-Wardrop-Attempts"] = []string{strconv.Itoa(q.record.n)}

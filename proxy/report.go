@@ -48,6 +48,9 @@ func (p *DataPlane) setTargets(s *fleet.Snapshot) {
 	for i := range s.Engines {
 		e := &s.Engines[i]
 		if e.Collector != p.cluster || e.URL == "" {
+			if s := p.memory.knownEngine(e.Name); s != nil {
+				s.inBand.tells.Store(false) // nobody would hear it
+			}
 			continue
 		}
 		t := signals.Target{Engine: e.Name, URL: e.URL, Kind: e.Kind, MetricsURL: e.Metrics, Names: signals.NewNames(e.Names)}

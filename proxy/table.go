@@ -64,6 +64,7 @@ type seenState struct {
 type engineState struct {
 	outlier protect.Outlier
 	pulse   pulse
+	inBand  inBand
 }
 
 // memory holds the states that outlive snapshots. Safe for concurrent use.

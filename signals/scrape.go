@@ -183,6 +183,24 @@ func (s *Scraper) States() []State {
 	return out
 }
 
+// InBand takes in what an engine said of itself in an answer at that time, see
+// State.InBand. It says whether that changed anything: of an engine that is not in
+// the set, or has not been read yet, nothing is kept.
+func (s *Scraper) InBand(engine string, report Values, at time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, ok := s.states[engine]
+	if !ok || old.Signal == nil {
+		return false
+	}
+	next := old.InBand(report, at)
+	if next.Signal == old.Signal {
+		return false
+	}
+	s.states[engine], s.news[engine] = next, true
+	return true
+}
+
 // Collect gives the newest state of every engine tried since the last Collect,
 // by name.
 func (s *Scraper) Collect() []State {
@@ -395,7 +413,11 @@ func (s *Scraper) publish(p *poller) bool {
 		s.mu.Unlock()
 		return false
 	}
-	s.states[p.target.Engine] = p.state
+	st := p.state
+	if old := s.states[p.target.Engine].Signal; old != nil && st.Signal != nil && old.Sequence == st.Signal.Sequence {
+		st.Signal = old // a failed attempt is no reason to forget what the engine said since the last good one
+	}
+	s.states[p.target.Engine] = st
 	s.news[p.target.Engine] = true
 	s.mu.Unlock()
 	if s.options.Report != nil {

@@ -268,3 +268,43 @@ func TestPagesOverRealConnections(t *testing.T) {
 		require.False(t, r.Waiting.Known)
 	}
 }
+
+// TestInBand: what an engine says in an answer is newer than its reading, and a reading
+// that fails is no reason to forget it.
+func TestInBandOutlivesFailures(t *testing.T) {
+	var down atomic.Bool
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if down.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		_, _ = io.WriteString(w, "vllm:num_requests_running 3\nvllm:kv_cache_usage_perc 0.1\n")
+	}))
+	defer engine.Close()
+	read := make(chan State, 100)
+	s := NewScraper(t.Context(), Options{Interval: 10 * time.Millisecond, Timeout: 5 * time.Second, Report: func(st State) { read <- st }})
+	defer s.Close()
+	require.False(t, s.InBand("e", Values{KVUsage: Some(0.9)}, time.Now()), "not in the set")
+	require.NoError(t, s.Set([]Target{{Engine: "e", URL: engine.URL, Kind: "vllm"}}))
+	<-read
+	down.Store(true)
+	for st := range read {
+		if st.Failures > 0 {
+			break
+		}
+	}
+	old := s.States()[0].Signal
+	require.False(t, s.InBand("e", Values{KVUsage: Some(0.9)}, old.Time.Add(-time.Second)), "older than the reading")
+	require.True(t, s.InBand("e", Values{KVUsage: Some(0.9)}, time.Now()))
+	failures := (<-read).Failures
+	for (<-read).Failures < failures+2 {
+	}
+	st := s.States()[0]
+	require.Equal(t, []float64{3, 0.9}, []float64{st.Signal.Running.Value, st.Signal.KVUsage.Value})
+	require.Equal(t, 0.1, old.KVUsage.Value, "what was given is not changed")
+	require.Equal(t, old.Sequence, st.Signal.Sequence)
+	down.Store(false)
+	for (<-read).Failures > 0 {
+	}
+	require.Equal(t, 0.1, s.States()[0].Signal.KVUsage.Value)
+}
