@@ -191,7 +191,15 @@ type Demand struct {
 	DataPlanes int     `json:"data_planes"`
 	Age        float64 `json:"age_seconds,omitempty"`
 	Window     float64 `json:"window_seconds,omitempty"`
-	Requests   uint64  `json:"requests"` // since the data planes started
+	// Counts since the data planes started.
+	Requests     uint64 `json:"requests"`
+	Retries      uint64 `json:"retries"` // that clients sent again; not in Requests
+	Cancelled    uint64 `json:"cancelled"`
+	PromptTokens uint64 `json:"prompt_tokens"`
+	OutputTokens uint64 `json:"output_tokens"`
+	CachedTokens uint64 `json:"cached_tokens"` // of the prompts', those that engines had
+	Samples      uint64 `json:"samples"`       // answers whose tokens are counted
+	Estimated    uint64 `json:"estimated"`     // of these, by their sizes
 }
 
 type demandKey struct {
@@ -230,7 +238,9 @@ func (c *Control) Demands(now time.Time) []Demand {
 func (d *Demand) add(r *pb.Demand, age time.Duration) {
 	d.DataPlanes++
 	d.Age, d.Window = max(d.Age, age.Seconds()), max(d.Window, r.Window)
-	d.Requests += r.Count
+	d.Requests, d.Retries, d.Cancelled = d.Requests+r.Count, d.Retries+r.Retries, d.Cancelled+r.Cancelled
+	d.PromptTokens, d.OutputTokens, d.CachedTokens = d.PromptTokens+r.PromptTokens, d.OutputTokens+r.OutputTokens, d.CachedTokens+r.CachedTokens
+	d.Samples, d.Estimated = d.Samples+r.Samples, d.Estimated+r.Estimated
 }
 
 // Distance is the network time of a round trip from a cluster to a region, or to one

@@ -103,6 +103,21 @@ func TestDemandSaysWhereItComesFrom(t *testing.T) {
 	}, measured(10))
 }
 
+// TestDemandAddsUp over the data planes of a cluster.
+func TestDemandAddsUp(t *testing.T) {
+	said := []*pb.Demand{{
+		Model: "demo", Priority: uint32(fleet.Standard), Rate: 30, Window: 10, Count: 600, Retries: 5, Cancelled: 4, Samples: 100, Estimated: 10,
+		PromptTokens: 5000, OutputTokens: 3000, CachedTokens: 1000,
+	}}
+	c := inspect(t, func(r *pb.ReportRequest) { r.Demands = said })
+	other := reported(func(r *pb.ReportRequest) { r.Instance, r.Demands = "j", said })
+	c.reports.add(other.ReportRequest, now.Add(-3*time.Second))
+	require.Equal(t, []Demand{{
+		Cluster: "a", Model: "demo", Priority: fleet.Standard, Rate: 60, Source: SourceMeasured, DataPlanes: 2, Age: 3, Window: 10,
+		Requests: 1200, Retries: 10, Cancelled: 8, Samples: 200, Estimated: 20, PromptTokens: 10000, OutputTokens: 6000, CachedTokens: 2000,
+	}}, c.Demands(now))
+}
+
 func TestDistancesSayWhereTheyComeFrom(t *testing.T) {
 	c := inspect(t, func(r *pb.ReportRequest) {
 		r.Distances = []*pb.Distance{{Region: "c", Seconds: 0.1}, {Region: "nowhere", Seconds: 0.2}}

@@ -49,6 +49,8 @@ var (
 	descWeight   = prometheus.NewDesc("wardrop_proxy_weight", "Fraction of the model's requests that the snapshot gives to an engine.", []string{"engine", "model"}, nil)
 	descPenalty  = prometheus.NewDesc("wardrop_proxy_penalty_seconds", "Penalty held against an engine.", []string{"engine"}, nil)
 	descDemand   = prometheus.NewDesc("wardrop_proxy_demand_total", "Requests that arrived, first attempts only, shed ones included.", []string{"model", "priority"}, nil)
+	descRetried  = prometheus.NewDesc("wardrop_proxy_client_retries_total", "Requests that clients sent again; they are no demand.", []string{"model", "priority"}, nil)
+	descTokens   = prometheus.NewDesc("wardrop_proxy_tokens_total", "Tokens of answers that came to their end.", []string{"model", "priority", "of"}, nil)
 	descShed     = prometheus.NewDesc("wardrop_proxy_shed_total", "Requests refused because the plan sheds them.", []string{"model", "priority"}, nil)
 	descEpoch    = prometheus.NewDesc("wardrop_proxy_snapshot_epoch", "Epoch of the snapshot in force.", nil, nil)
 	descVersion  = prometheus.NewDesc("wardrop_proxy_snapshot_version", "Version of the snapshot in force.", nil, nil)
@@ -58,7 +60,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descInFlight, descWeight, descPenalty, descDemand, descShed, descEpoch, descVersion, descAge, descStale, descRead, descGood} {
+	for _, d := range []*prometheus.Desc{descInFlight, descWeight, descPenalty, descDemand, descRetried, descTokens, descShed, descEpoch, descVersion, descAge, descStale, descRead, descGood} {
 		ch <- d
 	}
 }

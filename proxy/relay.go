@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -17,6 +18,8 @@ import (
 
 // errIdle is why an answer ends that was silent for too long.
 var errIdle = errors.New("the engine was silent for too long")
+
+var newline = []byte{'\n'}
 
 // relay copies an answer to the client, byte for byte, as it comes. Once the
 // client has seen its beginning a failure must be visible: the connection is
@@ -44,10 +47,16 @@ func (p *DataPlane) relay(q *request, a *attempt) {
 		panic(http.ErrAbortHandler)
 	case clientErr != nil || engineErr != nil:
 		p.metrics.cancelled.Inc()
+		if clientErr != nil || q.r.Context().Err() != nil { // else its time was up
+			q.row.model.demand[q.priority].cancelled.Add(1)
+		}
 		panic(http.ErrAbortHandler)
 	}
 	for name, values := range a.resp.Trailer {
 		header[http.TrailerPrefix+name] = values
+	}
+	if a.resp.StatusCode < http.StatusMultipleChoices && c.scanner.failed == "" {
+		q.account(&c)
 	}
 	p.settle(q, a, c.scanner.failed)
 }
@@ -78,6 +87,7 @@ type copier struct {
 	chunk   []byte
 	flush   http.Flusher // nil when the answer has a known length
 	events  bool
+	whole   bool // an answer in JSON that is no stream
 	early   bool // the last bytes leave before the end, for trailers need chunks
 	idle    time.Duration
 	scanner sseScanner
@@ -85,6 +95,8 @@ type copier struct {
 	deadline func(time.Time) error
 	cancel   context.CancelCauseFunc
 	pulse    *pulse
+	// What tokens are taken from if the answer does not say them.
+	bytes, lines, linesPerEvent int64
 }
 
 func (p *DataPlane) newCopier(q *request, a *attempt) copier {
@@ -97,8 +109,13 @@ func (p *DataPlane) newCopier(q *request, a *attempt) copier {
 	}
 	if a.resp.ContentLength < 0 {
 		c.flush, _ = q.w.(http.Flusher)
+		c.linesPerEvent = 2 // with the blank one
+		if bytes.HasPrefix(a.first, eventField) {
+			c.linesPerEvent = 3
+		}
 		c.events = strings.HasPrefix(a.resp.Header.Get("Content-Type"), "text/event-stream")
 	}
+	c.whole = !c.events && strings.HasPrefix(a.resp.Header.Get("Content-Type"), "application/json")
 	if c.idle > 0 {
 		c.deadline = http.NewResponseController(q.w).SetWriteDeadline
 	}
@@ -113,8 +130,12 @@ func (c *copier) run(data []byte, end error) (clientErr, engineErr error) {
 	}
 	for {
 		if len(data) > 0 {
+			c.bytes += int64(len(data))
 			if c.events {
 				c.scanner.scan(data)
+				c.lines += int64(bytes.Count(data, newline))
+			} else if c.whole {
+				c.scanner.whole(data)
 			}
 			if c.deadline != nil {
 				_ = c.deadline(time.Now().Add(c.idle)) // a client that takes nothing is as good as gone

@@ -99,9 +99,9 @@ func (m *memory) report(r *pb.ReportRequest, now time.Time) {
 	defer m.mu.Unlock()
 	for name, s := range m.models {
 		for k := range s.demand {
-			rate, total, seconds := s.demand[k].rate(now)
-			if total > 0 {
-				r.Demands = append(r.Demands, &pb.Demand{Model: name, Priority: uint32(k), Rate: rate, Count: total, Window: seconds})
+			if d := s.demand[k].report(now); d.Count+d.Retries > 0 {
+				d.Model, d.Priority = name, uint32(k)
+				r.Demands = append(r.Demands, d)
 			}
 		}
 	}
@@ -128,10 +128,24 @@ func (m *memory) report(r *pb.ReportRequest, now time.Time) {
 	})
 }
 
+func (f *flow) report(now time.Time) *pb.Demand {
+	rate, total, seconds := f.rate(now)
+	return &pb.Demand{
+		Rate: rate, Count: total, Window: seconds, Retries: f.retries.Load(), Cancelled: f.cancelled.Load(),
+		PromptTokens: f.prompt.Load(), OutputTokens: f.output.Load(), CachedTokens: f.cached.Load(),
+		Samples: f.samples.Load(), Estimated: f.estimated.Load(),
+	}
+}
+
 func (c *collector) collectDemand(ch chan<- prometheus.Metric, model string, s *modelState) {
 	for k := range fleet.NumPriorities {
 		priority := fleet.Priority(k).String()
 		ch <- prometheus.MustNewConstMetric(descDemand, prometheus.CounterValue, float64(s.demand[k].total.Load()), model, priority)
+		f := &s.demand[k]
+		ch <- prometheus.MustNewConstMetric(descRetried, prometheus.CounterValue, float64(f.retries.Load()), model, priority)
+		for of, n := range map[string]uint64{"prompt": f.prompt.Load(), "cached": f.cached.Load(), "output": f.output.Load()} {
+			ch <- prometheus.MustNewConstMetric(descTokens, prometheus.CounterValue, float64(n), model, priority, of)
+		}
 		ch <- prometheus.MustNewConstMetric(descShed, prometheus.CounterValue, float64(s.shed[k].total.Load()), model, priority)
 	}
 }

@@ -152,7 +152,11 @@ func (p *DataPlane) admit(q *request) (_ *refusal, cancel context.CancelFunc) {
 	if e := p.resolve(q); e != nil {
 		return e, cancel
 	}
-	q.row.model.demand[q.priority].add()
+	if f := &q.row.model.demand[q.priority]; retried(q.r) {
+		f.retries.Add(1)
+	} else {
+		f.add()
+	}
 	if q.shed() {
 		q.row.model.shed[q.priority].add()
 		return q.row.refusal[q.priority], cancel
@@ -398,6 +402,9 @@ func (p *DataPlane) refuse(w http.ResponseWriter, q *request, e *refusal) {
 		p.metrics.refused.WithLabelValues(e.code).Inc()
 	}
 	if q != nil {
+		if e.status == statusClientClosed && q.row != nil {
+			q.row.model.demand[q.priority].cancelled.Add(1)
+		}
 		q.record.Status, q.record.Refused = e.status, e.code
 		w.Header()["X-Wardrop-Decision"] = []string{p.decisions.id(q.record.sequence)}
 	}

@@ -3,11 +3,13 @@ package proxy
 import "bytes"
 
 // sseScanner finds failures that an engine reports inside a stream it began with
-// 200: an error event, or a choice that was aborted. It keeps the beginning of the
+// 200: an error event, or a choice that was aborted; and what the stream says of its
+// tokens. It keeps the beginning of the
 // line that a read may have cut, and changes nothing.
 type sseScanner struct {
 	line   []byte // the unfinished line, cut to maxLine
 	failed string // what was found; empty for nothing
+	usage  usage
 }
 
 // maxLine is how much of a line is looked at: errors and finish reasons of real
@@ -36,6 +38,9 @@ func mayFail(b []byte) bool {
 // scan looks at the next bytes of the stream. Most are whole lines of which none
 // can tell of a failure: to see that is all that a usual token costs.
 func (s *sseScanner) scan(b []byte) {
+	if bytes.Contains(b, usageField) {
+		s.usage.find(b)
+	}
 	if n := len(b); len(s.line) == 0 && n > 0 && b[n-1] == '\n' && !mayFail(b) {
 		return
 	}
@@ -47,6 +52,7 @@ func (s *sseScanner) scan(b []byte) {
 		}
 		if len(s.line) > 0 {
 			s.keep(b[:end])
+			s.usage.find(s.line)
 			s.event(s.line)
 			s.line = s.line[:0]
 		} else {

@@ -30,13 +30,24 @@ type rowState struct {
 
 // modelState outlives snapshots: demand and retry budget of one model.
 type modelState struct {
-	demand     [fleet.NumPriorities]counter
+	demand     [fleet.NumPriorities]flow
 	shed       [fleet.NumPriorities]counter
 	budget     *protect.RetryBudget
 	usual      atomicFloat // work of a usual request, tokens
 	typical    protect.Typical
 	queue      queue
 	popularity atomic.Pointer[route.Popularity]
+}
+
+// flow is the demand of one model at one priority: what arrived, and what it turned
+// out to be.
+type flow struct {
+	counter                          // first attempts
+	retries            atomic.Uint64 // of clients
+	cancelled          atomic.Uint64
+	samples, estimated atomic.Uint64 // answers whose tokens were counted; of these, by their sizes
+	prompt, output     atomic.Uint64 // tokens
+	cached             atomic.Uint64 // tokens of prompts that the engine had
 }
 
 // targetState is one engine of a row.

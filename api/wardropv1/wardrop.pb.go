@@ -762,12 +762,20 @@ func (*ReportResponse) Descriptor() ([]byte, []int) {
 // Demand is what arrived for a model at a priority, first attempts only, shed
 // ones included.
 type Demand struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Model         string                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
-	Priority      uint32                 `protobuf:"varint,2,opt,name=priority,proto3" json:"priority,omitempty"`
-	Rate          float64                `protobuf:"fixed64,3,opt,name=rate,proto3" json:"rate,omitempty"`     // requests/s over the window
-	Count         uint64                 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`    // since the instance started
-	Window        float64                `protobuf:"fixed64,5,opt,name=window,proto3" json:"window,omitempty"` // seconds that rate covers
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Model    string                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	Priority uint32                 `protobuf:"varint,2,opt,name=priority,proto3" json:"priority,omitempty"`
+	Rate     float64                `protobuf:"fixed64,3,opt,name=rate,proto3" json:"rate,omitempty"`     // requests/s over the window
+	Count    uint64                 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`    // since the instance started
+	Window   float64                `protobuf:"fixed64,5,opt,name=window,proto3" json:"window,omitempty"` // seconds that rate covers
+	// Since the instance started:
+	Retries       uint64 `protobuf:"varint,6,opt,name=retries,proto3" json:"retries,omitempty"`     // requests that clients sent again; they are not in count
+	Cancelled     uint64 `protobuf:"varint,7,opt,name=cancelled,proto3" json:"cancelled,omitempty"` // requests whose clients went away
+	PromptTokens  uint64 `protobuf:"varint,8,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	OutputTokens  uint64 `protobuf:"varint,9,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
+	CachedTokens  uint64 `protobuf:"varint,10,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"` // of the prompts' tokens, those that the engine had
+	Samples       uint64 `protobuf:"varint,11,opt,name=samples,proto3" json:"samples,omitempty"`                               // answers of which the tokens are counted
+	Estimated     uint64 `protobuf:"varint,12,opt,name=estimated,proto3" json:"estimated,omitempty"`                           // of these, by their sizes, for they did not say
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -833,6 +841,55 @@ func (x *Demand) GetCount() uint64 {
 func (x *Demand) GetWindow() float64 {
 	if x != nil {
 		return x.Window
+	}
+	return 0
+}
+
+func (x *Demand) GetRetries() uint64 {
+	if x != nil {
+		return x.Retries
+	}
+	return 0
+}
+
+func (x *Demand) GetCancelled() uint64 {
+	if x != nil {
+		return x.Cancelled
+	}
+	return 0
+}
+
+func (x *Demand) GetPromptTokens() uint64 {
+	if x != nil {
+		return x.PromptTokens
+	}
+	return 0
+}
+
+func (x *Demand) GetOutputTokens() uint64 {
+	if x != nil {
+		return x.OutputTokens
+	}
+	return 0
+}
+
+func (x *Demand) GetCachedTokens() uint64 {
+	if x != nil {
+		return x.CachedTokens
+	}
+	return 0
+}
+
+func (x *Demand) GetSamples() uint64 {
+	if x != nil {
+		return x.Samples
+	}
+	return 0
+}
+
+func (x *Demand) GetEstimated() uint64 {
+	if x != nil {
+		return x.Estimated
 	}
 	return 0
 }
@@ -1432,13 +1489,21 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\tpenalties\x18\t \x03(\v2\x13.wardrop.v1.PenaltyR\tpenalties\x12-\n" +
 	"\aapplied\x18\n" +
 	" \x01(\v2\x13.wardrop.v1.AppliedR\aapplied\"\x10\n" +
-	"\x0eReportResponse\"|\n" +
+	"\x0eReportResponse\"\xdb\x02\n" +
 	"\x06Demand\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x12\n" +
 	"\x04rate\x18\x03 \x01(\x01R\x04rate\x12\x14\n" +
 	"\x05count\x18\x04 \x01(\x04R\x05count\x12\x16\n" +
-	"\x06window\x18\x05 \x01(\x01R\x06window\"<\n" +
+	"\x06window\x18\x05 \x01(\x01R\x06window\x12\x18\n" +
+	"\aretries\x18\x06 \x01(\x04R\aretries\x12\x1c\n" +
+	"\tcancelled\x18\a \x01(\x04R\tcancelled\x12#\n" +
+	"\rprompt_tokens\x18\b \x01(\x04R\fpromptTokens\x12#\n" +
+	"\routput_tokens\x18\t \x01(\x04R\foutputTokens\x12#\n" +
+	"\rcached_tokens\x18\n" +
+	" \x01(\x04R\fcachedTokens\x12\x18\n" +
+	"\asamples\x18\v \x01(\x04R\asamples\x12\x1c\n" +
+	"\testimated\x18\f \x01(\x04R\testimated\"<\n" +
 	"\bDistance\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x18\n" +
 	"\aseconds\x18\x02 \x01(\x01R\aseconds\"\xf0\x06\n" +

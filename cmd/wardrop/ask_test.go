@@ -54,6 +54,15 @@ a        demo   standard  30.12  measured  600       2            0.5s
 b        demo   batch     9      expected  -         -            -
 `, out.String())
 	out.Reset()
+	told, guessed := demand[0], demand[0]
+	told.Retries, told.Cancelled, told.Samples, told.PromptTokens, told.CachedTokens, told.OutputTokens = 3, 1, 10, 5000, 1250, 640
+	guessed.Samples, guessed.Estimated, guessed.PromptTokens, guessed.OutputTokens = 2, 2, 100, 10
+	require.NoError(t, writeDemand(out, &admin.Demand{Demand: []control.Demand{told, guessed}}))
+	require.Equal(t, `CLUSTER  MODEL  PRIORITY  REQ/S  SOURCE    REQUESTS  RETRIES  CANCELLED  PROMPT  CACHED  OUTPUT  DATA PLANES  AGE
+a        demo   standard  30.12  measured  600       3        1          500     25%     64      2            0.5s
+a        demo   standard  30.12  measured  600       -        -          ~50     -       ~5      2            0.5s
+`, out.String())
+	out.Reset()
 	require.NoError(t, writeDemand(out, &admin.Demand{Demand: demand[1:]}))
 	require.Equal(t, "CLUSTER  MODEL  PRIORITY  REQ/S  SOURCE\nb        demo   batch     9      expected\n", out.String())
 }

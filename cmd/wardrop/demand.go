@@ -38,7 +38,28 @@ func writeDemand(w io.Writer, a *admin.Demand) error {
 		{"REQ/S", func(d control.Demand) string { return fmt.Sprintf("%.4g", d.Rate) }},
 		{"SOURCE", func(d control.Demand) string { return d.Source }},
 		{"REQUESTS", measured(func(d control.Demand) string { return fmt.Sprint(d.Requests) })},
+		{"RETRIES", func(d control.Demand) string { return positive(float64(d.Retries), "%.0f") }},
+		{"CANCELLED", func(d control.Demand) string { return positive(float64(d.Cancelled), "%.0f") }},
+		{"PROMPT", perRequest(func(d control.Demand) uint64 { return d.PromptTokens })},
+		{"CACHED", func(d control.Demand) string {
+			return positive(100*float64(d.CachedTokens)/max(float64(d.PromptTokens), 1), "%.0f%%")
+		}},
+		{"OUTPUT", perRequest(func(d control.Demand) uint64 { return d.OutputTokens })},
 		{"DATA PLANES", measured(func(d control.Demand) string { return fmt.Sprint(d.DataPlanes) })},
 		{"AGE", measured(func(d control.Demand) string { return age(d.Age) })},
 	})
+}
+
+// perRequest writes a mean of tokens; "~" where most of it is by sizes alone.
+func perRequest(tokens func(control.Demand) uint64) func(control.Demand) string {
+	return func(d control.Demand) string {
+		if d.Samples == 0 {
+			return ""
+		}
+		about := ""
+		if 2*d.Estimated > d.Samples {
+			about = "~"
+		}
+		return fmt.Sprintf("%s%.0f", about, float64(tokens(d))/float64(d.Samples))
+	}
 }

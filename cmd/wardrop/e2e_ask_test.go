@@ -50,6 +50,7 @@ func TestAskAFleet(t *testing.T) {
 	require.Equal(t, control.SourceMeasured, demand.Demand[0].Source)
 	require.InDelta(t, 60, demand.Demand[0].Rate, 12)
 	require.Positive(t, demand.Demand[0].Requests)
+	require.InDelta(t, 16, float64(demand.Demand[0].OutputTokens)/float64(demand.Demand[0].Samples), 3, "tokens of an answer")
 
 	code, stdout, stderr = command(t, "distances", "-c", r.file)
 	require.Zero(t, code, stderr)
