@@ -25,6 +25,9 @@ type Config struct {
 	Signals Signals `yaml:"signals"`
 	// Clusters are where requests arrive; each is served by one or more data planes.
 	Clusters []Cluster `yaml:"clusters"`
+	// Regions say where regions are, for distances that nobody has measured or written
+	// down.
+	Regions []Region `yaml:"regions"`
 	// Engines are the model servers.
 	Engines []Engine `yaml:"engines"`
 	// Discover are the sources of engines that are found rather than configured.
@@ -177,7 +180,8 @@ type Cluster struct {
 	// Admin is the HTTP address of the admin API and /metrics. Default 127.0.0.1:0.
 	Admin string `yaml:"admin"`
 	// Distances is the expected network round trip to each region that holds
-	// engines; measured ones replace it. Required for each such region.
+	// engines; measured ones replace it. Required for each such region, unless both
+	// regions have coordinates.
 	Distances map[string]Duration `yaml:"distances"`
 	// EngineDistances is the same to single engines, where it is not their region's.
 	EngineDistances map[string]Duration `yaml:"engine_distances"`
@@ -449,6 +453,7 @@ func (c *Config) setDefaults() {
 		set(&c.Clusters[i].Listen, "127.0.0.1:0")
 		set(&c.Clusters[i].Admin, "127.0.0.1:0")
 	}
+	c.setGeography()
 	for i := range c.Engines {
 		c.Engines[i].setDefaults()
 	}

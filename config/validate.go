@@ -75,6 +75,7 @@ func (c *Config) validate() Problems {
 			k.fail(fmt.Sprintf("proxy.paths[%d]", i), "%q is not a path: write it like /v1/custom", p)
 		}
 	}
+	k.regions()
 	k.clusters()
 	k.engines()
 	k.discover()
@@ -108,22 +109,11 @@ func (k *checker) clusters() {
 }
 
 func (k *checker) distances(path string, cl Cluster) {
-	var needed []string
-	for _, e := range k.c.Engines {
-		if e.Region != "" && !slices.Contains(needed, e.Region) {
-			needed = append(needed, e.Region)
-		}
-	}
-	for _, s := range k.c.Discover {
-		for _, region := range append(slices.Sorted(maps.Values(s.Kubernetes.Zones)), s.Region) {
-			if region != "" && !slices.Contains(needed, region) {
-				needed = append(needed, region)
-			}
-		}
-	}
+	needed := k.c.engineRegions()
 	for _, region := range needed {
-		if _, ok := cl.Distances[region]; !ok {
-			k.fail(path, "none to region %q, where engines are: add `%s: 20ms` (the network round trip from %q)", region, region, cl.Name)
+		_, written := cl.Distances[region]
+		if _, placed := k.c.geography(cl.Region, region); !written && !placed {
+			k.fail(path, "none to region %q, where engines are: add `%s: 20ms` (the network round trip from %q), or coordinates of both regions under regions", region, region, cl.Name)
 		}
 	}
 	for region := range cl.Distances {

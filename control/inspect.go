@@ -263,6 +263,9 @@ func (c *Control) Distances(now time.Time) []Distance {
 	out := []Distance{}
 	for _, d := range cfg.View().Distances {
 		x := Distance{Cluster: d.Cluster, Region: d.Region, Engine: d.Engine, Seconds: d.Seconds, Source: SourceConfigured, Configured: d.Seconds}
+		if d.Engine == "" && !cfg.WrittenDistance(d.Cluster, d.Region) {
+			x.Source = SourceGeography
+		}
 		if m, ok := measured[[2]string{d.Cluster, d.Region}]; ok && d.Engine == "" {
 			age := m.Age.Seconds()
 			x.Seconds, x.Source, x.Age = m.Seconds, SourceMeasured, &age

@@ -15,6 +15,7 @@ import (
 )
 
 const inspected = `
+regions: [{name: a, coordinates: [50, 8]}, {name: s, coordinates: [50, 8]}]
 clusters:
   - {name: a, region: a, distances: {a: 5ms, c: 150ms}, engine_distances: {far: 170ms}}
 engines:
@@ -24,6 +25,7 @@ engines:
   - {name: leaving, region: c, url: "http://leaving", models: [demo], drain: true}
   - {name: mute, region: c, url: "http://mute"}
   - {name: quiet, region: c, url: "http://quiet", kind: none, models: [demo]}
+  - {name: south, region: s, url: "http://south", models: [demo]}
 demand:
   - {cluster: a, model: demo, rate: 120}
   - {cluster: a, model: demo, priority: batch, rate: 9}
@@ -67,7 +69,7 @@ func TestEnginesAsTheControlPlaneSeesThem(t *testing.T) {
 		engines[e.Name] = e
 		names = append(names, e.Name)
 	}
-	require.Equal(t, []string{"far", "gone", "leaving", "mute", "near", "quiet"}, names)
+	require.Equal(t, []string{"far", "gone", "leaving", "mute", "near", "quiet", "south"}, names)
 	for name, state := range map[string]string{
 		"near": EngineLive, "far": EngineUnread, "gone": EngineDead, "leaving": EngineDraining, "mute": EngineNoModels, "quiet": EngineUnread,
 	} {
@@ -120,11 +122,12 @@ func TestDemandAddsUp(t *testing.T) {
 
 func TestDistancesSayWhereTheyComeFrom(t *testing.T) {
 	c := inspect(t, func(r *pb.ReportRequest) {
-		r.Distances = []*pb.Distance{{Region: "c", Seconds: 0.1}, {Region: "nowhere", Seconds: 0.2}}
+		r.Distances = []*pb.Distance{{Region: "c", Seconds: 0.1, Age: 4}, {Region: "nowhere", Seconds: 0.2}}
 	})
 	require.Equal(t, []Distance{
 		{Cluster: "a", Region: "a", Seconds: 0.005, Source: SourceConfigured, Configured: 0.005},
-		{Cluster: "a", Region: "c", Seconds: 0.1, Source: SourceMeasured, Age: f(1), Configured: 0.15},
+		{Cluster: "a", Region: "c", Seconds: 0.1, Source: SourceMeasured, Age: f(5), Configured: 0.15},
 		{Cluster: "a", Region: "c", Engine: "far", Seconds: 0.17, Source: SourceConfigured, Configured: 0.17},
+		{Cluster: "a", Region: "s", Seconds: 0.001, Source: SourceGeography, Configured: 0.001},
 	}, c.Distances(now))
 }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/fleet"
@@ -69,22 +71,56 @@ func TestProberTakesTheLeast(t *testing.T) {
 	s.Engines[0].Region, s.Engines[1].Region = "eu", "us"
 	p.round(t.Context(), nil, 0)
 	p.round(t.Context(), s, 0)
-	require.Empty(t, p.report(), "a failed probe is no distance")
+	require.Empty(t, p.report(time.Now()), "a failed probe is no distance")
 	fail = false
 	p.round(t.Context(), s, 1)
-	p.samples["eu"] = append(p.samples["eu"], 7, 3)
-	p.samples["us"] = []float64{9}
-	got := p.report()
-	require.Equal(t, "eu", got[0].Region)
+	got := p.report(time.Now())
+	require.Equal(t, []string{"eu", "us"}, []string{got[0].Region, got[1].Region})
 	require.Less(t, got[0].Seconds, 1.0)
-	require.Equal(t, 9.0, got[1].Seconds)
-	for range 2 * probesKept {
-		p.round(t.Context(), s, 2)
-	}
-	require.Len(t, p.samples["eu"], probesKept)
+	require.Less(t, got[0].Age, 1.0)
+	require.InDelta(t, 100, p.report(time.Now().Add(100 * time.Second))[0].Age, 1)
+	require.Empty(t, p.report(time.Now().Add(distanceLease+time.Minute)), "what was long ago is no distance")
 	s.Engines[1].Region = "eu"
 	p.round(t.Context(), s, 3)
-	require.Len(t, p.report(), 1, "a region without engines is forgotten")
+	require.Len(t, p.report(time.Now()), 1, "a region without engines is forgotten")
+}
+
+// TestDistanceFollowsTheRoute: probes take the way and some waiting that varies. The
+// distance is the way's; when that gets shorter it follows at once, when it gets longer
+// within minutes, and what is busy for a while moves it little.
+func TestDistanceFollowsTheRoute(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var d distance
+		at := time.Unix(0, 0)
+		seed := rapid.Uint64().Draw(t, "seed")
+		random := rand.New(rand.NewPCG(seed, 0))
+		probe := func(way float64, over time.Duration) {
+			for end := at.Add(over); at.Before(end); at = at.Add(probeInterval / probesByRegion) {
+				d.add(way*(1+random.ExpFloat64()), at)
+			}
+		}
+		way := rapid.Float64Range(1e-3, 0.1).Draw(t, "way")
+		probe(way, time.Minute)
+		require.GreaterOrEqual(t, d.seconds, way)
+		require.Less(t, d.seconds, 1.3*way)
+
+		probe(4*way, 15*time.Second) // no more than a busy network
+		require.Less(t, d.seconds, 2.2*way)
+		probe(way, 20*time.Second)
+		require.Less(t, d.seconds, 1.4*way)
+
+		probe(4*way, 5*time.Minute)
+		require.Greater(t, d.seconds, 3.8*way, "a longer way is learned in minutes")
+		d.add(way/2, at)
+		require.Equal(t, way/2, d.seconds, "a shorter one at once")
+
+		at = at.Add(time.Hour) // nothing was heard: that is no hour of a longer way
+		for range probesKept {
+			d.add(4*way, at)
+		}
+		require.Less(t, d.seconds, 1.2*way)
+		require.LessOrEqual(t, len(d.recent), probesKept)
+	})
 }
 
 func TestAddress(t *testing.T) {

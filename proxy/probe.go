@@ -2,6 +2,8 @@ package proxy
 
 import (
 	"context"
+	"maps"
+	"math"
 	"net"
 	"net/url"
 	"slices"
@@ -17,20 +19,49 @@ const (
 	probeInterval  = 2 * time.Second
 	probeTimeout   = 2 * time.Second
 	probesByRegion = 3  // engines probed a round
-	probesKept     = 10 // samples a region's minimum is taken over
+	probesKept     = 10 // samples that a longer way must show in
+	// distanceDrift is the time in which a longer way is learned to 1 - 1/e: a route that
+	// changed is longer for good, a network that is busy is not.
+	distanceDrift = time.Minute
+	// distanceGap is the longest time between two samples that counts for that.
+	distanceGap = 10 * time.Second
+	// distanceLease is how long a distance counts of which nothing is heard any more.
+	distanceLease = 5 * time.Minute
 )
 
-// prober measures the distance to each region: the least of the recent times
-// that opening a connection to one of its engines took, which is one round trip.
+// distance is how far a region is, by the times that opening a connection took, which
+// is one round trip: the least of them. A shorter way is learned at once, a longer one
+// slowly, and not before all recent samples show it. The zero value knows nothing.
+type distance struct {
+	seconds float64
+	recent  []float64 // newest last
+	at      time.Time // of the newest
+}
+
+func (d *distance) add(seconds float64, at time.Time) {
+	gap := min(max(at.Sub(d.at), 0), distanceGap)
+	known := len(d.recent) > 0
+	d.recent = append(d.recent, seconds)
+	d.recent = d.recent[max(0, len(d.recent)-probesKept):]
+	d.at = at
+	switch least := slices.Min(d.recent); {
+	case !known || least <= d.seconds:
+		d.seconds = least
+	case len(d.recent) == probesKept:
+		d.seconds += (least - d.seconds) * -math.Expm1(-gap.Seconds()/distanceDrift.Seconds())
+	}
+}
+
+// prober measures the distance to each region.
 type prober struct {
 	dial dialer
 
-	mu      sync.Mutex
-	samples map[string][]float64 // by region, newest last, seconds
+	mu        sync.Mutex
+	distances map[string]*distance // by region
 }
 
 func newProber(dial dialer) *prober {
-	return &prober{dial: dial, samples: map[string][]float64{}}
+	return &prober{dial: dial, distances: map[string]*distance{}}
 }
 
 // run probes until ctx is done.
@@ -68,11 +99,7 @@ func (p *prober) round(ctx context.Context, s *fleet.Snapshot, round int) {
 	wg.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for region := range p.samples {
-		if regions[region] == nil {
-			delete(p.samples, region)
-		}
-	}
+	maps.DeleteFunc(p.distances, func(region string, _ *distance) bool { return regions[region] == nil })
 }
 
 func (p *prober) probe(ctx context.Context, region, addr string) {
@@ -83,21 +110,27 @@ func (p *prober) probe(ctx context.Context, region, addr string) {
 	if err != nil {
 		return // a missing sample is no distance
 	}
-	took := time.Since(start).Seconds()
+	now := time.Now()
 	_ = conn.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	list := append(p.samples[region], took)
-	p.samples[region] = list[max(0, len(list)-probesKept):]
+	d := p.distances[region]
+	if d == nil {
+		d = &distance{}
+		p.distances[region] = d
+	}
+	d.add(now.Sub(start).Seconds(), now)
 }
 
-// report gives the measured distances, sorted by region.
-func (p *prober) report() []*pb.Distance {
+// report gives the distances that were measured within their lease, sorted by region.
+func (p *prober) report(now time.Time) []*pb.Distance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []*pb.Distance
-	for region, samples := range p.samples {
-		out = append(out, &pb.Distance{Region: region, Seconds: slices.Min(samples)})
+	for region, d := range p.distances {
+		if age := now.Sub(d.at); age <= distanceLease {
+			out = append(out, &pb.Distance{Region: region, Seconds: d.seconds, Age: max(age, 0).Seconds()})
+		}
 	}
 	slices.SortFunc(out, func(a, b *pb.Distance) int { return strings.Compare(a.Region, b.Region) })
 	return out

@@ -18,7 +18,7 @@ func (p *DataPlane) report(now time.Time) *pb.ReportRequest {
 	p.sequence++
 	r := &pb.ReportRequest{
 		Cluster: p.cluster, Instance: p.instance, Sequence: p.sequence, Time: timestamppb.New(now),
-		Distances: p.prober.report(), Applied: &pb.Applied{},
+		Distances: p.prober.report(now), Applied: &pb.Applied{},
 	}
 	r.Applied.Epoch, r.Applied.Version, r.Applied.Refused = p.subscriber.Applied()
 	p.reportReadings(r)

@@ -111,7 +111,7 @@ func Measured(planes []Report, now time.Time) map[[2]string]Measurement {
 		for _, d := range p.Distances {
 			key := [2]string{p.Cluster, d.Region}
 			if old, ok := measured[key]; plausible(d.Seconds) && (!ok || d.Seconds < old.Seconds) {
-				measured[key] = Measurement{d.Seconds, now.Sub(p.Received)}
+				measured[key] = Measurement{d.Seconds, now.Sub(p.Received) + time.Duration(max(0, min(d.Age, 1e6))*float64(time.Second))}
 			}
 		}
 	}

@@ -899,6 +899,7 @@ type Distance struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Region        string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
 	Seconds       float64                `protobuf:"fixed64,2,opt,name=seconds,proto3" json:"seconds,omitempty"`
+	Age           float64                `protobuf:"fixed64,3,opt,name=age,proto3" json:"age,omitempty"` // seconds since it was measured last
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -943,6 +944,13 @@ func (x *Distance) GetRegion() string {
 func (x *Distance) GetSeconds() float64 {
 	if x != nil {
 		return x.Seconds
+	}
+	return 0
+}
+
+func (x *Distance) GetAge() float64 {
+	if x != nil {
+		return x.Age
 	}
 	return 0
 }
@@ -1503,10 +1511,11 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\rcached_tokens\x18\n" +
 	" \x01(\x04R\fcachedTokens\x12\x18\n" +
 	"\asamples\x18\v \x01(\x04R\asamples\x12\x1c\n" +
-	"\testimated\x18\f \x01(\x04R\testimated\"<\n" +
+	"\testimated\x18\f \x01(\x04R\testimated\"N\n" +
 	"\bDistance\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x18\n" +
-	"\aseconds\x18\x02 \x01(\x01R\aseconds\"\xf0\x06\n" +
+	"\aseconds\x18\x02 \x01(\x01R\aseconds\x12\x10\n" +
+	"\x03age\x18\x03 \x01(\x01R\x03age\"\xf0\x06\n" +
 	"\aReading\x12\x16\n" +
 	"\x06engine\x18\x01 \x01(\tR\x06engine\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1a\n" +
