@@ -106,6 +106,9 @@ func (s *sseScanner) whole(b []byte) {
 	tail := b[max(0, len(b)-usageTail):]
 	cut := s.usage.find(tail)
 	if end := bytes.TrimRight(tail, " \r\n"); cut || len(end) == 0 || end[len(end)-1] != '}' { // else it was all, or nothing is cut
+		if s.line == nil {
+			s.line = make([]byte, 0, 2*usageTail) // with what comes next
+		}
 		s.line = append(s.line, tail...)
 	}
 }

@@ -77,6 +77,30 @@ func TestUsageHoweverAnAnswerIsCut(t *testing.T) {
 	})
 }
 
+// FuzzUsage: what engines send is theirs, and sums of it must stay sums.
+func FuzzUsage(f *testing.F) {
+	f.Add([]byte(`{"usage":{"prompt_tokens":19,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":16}}}`), 20)
+	f.Add([]byte(`"usage": {"a\"`), 3)
+	f.Fuzz(func(t *testing.T, data []byte, cut int) {
+		cut = min(max(cut, 0), len(data))
+		var whole, stream sseScanner
+		for _, piece := range [][]byte{data[:cut], data[cut:]} {
+			whole.whole(piece)
+			stream.scan(piece)
+		}
+		for _, u := range []usage{whole.usage, stream.usage} {
+			for _, n := range []int64{u.prompt, u.output, u.cached, u.besideRead, u.besideWritten} {
+				if n < 0 || n >= mostTokens {
+					t.Fatalf("%d is no number of tokens", n)
+				}
+			}
+		}
+		if len(whole.line) > usageTail {
+			t.Fatal("memory is bounded")
+		}
+	})
+}
+
 // demand gives what the data plane reports of model m at a priority.
 func (h *harness) demand(priority fleet.Priority) *pb.Demand {
 	r := &pb.ReportRequest{}
