@@ -18,6 +18,7 @@ type answer struct {
 	text   writer
 
 	head, tail, last []byte // what stands around a token in a stream
+	totals           bool   // every event says the usage so far
 }
 
 // writer makes an answer's words.
@@ -99,13 +100,13 @@ func (a *answer) usage(tokens int) usage {
 	return u
 }
 
-// whole is the answer in one piece.
-func (a *answer) whole() map[string]any {
+// whole is the answer in one piece, of so many tokens.
+func (a *answer) whole(tokens int, finish string) map[string]any {
 	var b []byte
-	for i := range a.call.output {
+	for i := range tokens {
 		b = a.text.token(b, i)
 	}
-	choice := map[string]any{"index": 0, "logprobs": nil, "finish_reason": a.finish}
+	choice := map[string]any{"index": 0, "logprobs": nil, "finish_reason": finish}
 	object := "text_completion"
 	if a.chat {
 		object = "chat.completion"
@@ -115,7 +116,7 @@ func (a *answer) whole() map[string]any {
 	}
 	return map[string]any{
 		"id": a.id, "object": object, "created": created(a.call), "model": a.model,
-		"choices": []any{choice}, "usage": a.usage(a.call.output),
+		"choices": []any{choice}, "usage": a.usage(tokens),
 	}
 }
 
@@ -137,8 +138,8 @@ func (a *answer) prepare() {
 		open, shut = `[{"index":0,"delta":{"content":"`, `"}`
 	}
 	a.head = []byte(a.envelope() + open)
-	a.tail = []byte(shut + `,"logprobs":null,"finish_reason":null}]}` + "\n\n")
-	a.last = []byte(shut + `,"logprobs":null,"finish_reason":"` + a.finish + `"}]}` + "\n\n")
+	a.tail = []byte(shut + `,"logprobs":null,"finish_reason":null}]`)
+	a.last = []byte(shut + `,"logprobs":null,"finish_reason":"` + a.finish + `"}]`)
 }
 
 // event appends the event of the i-th token, from 0. Tokens need no escaping.
@@ -150,9 +151,20 @@ func (a *answer) event(dst []byte, i int) []byte {
 	dst = append(dst, a.head...)
 	dst = a.text.token(dst, i)
 	if i == a.call.output-1 {
-		return append(dst, a.last...)
+		dst = append(dst, a.last...)
+	} else {
+		dst = append(dst, a.tail...)
 	}
-	return append(dst, a.tail...)
+	if a.totals {
+		u, _ := json.Marshal(a.usage(i + 1))
+		dst = append(append(dst, `,"usage":`...), u...)
+	}
+	return append(dst, "}\n\n"...)
+}
+
+// empty appends an event without choices.
+func (a *answer) empty(dst []byte) []byte {
+	return append(append(dst, a.envelope()...), "[]}\n\n"...)
 }
 
 // end appends what follows the last token.
@@ -176,27 +188,41 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, a *answer) {
 	if flusher.Flush() != nil {
 		return
 	}
+	shape := shaper{w, flusher, s.faults.Load().Shape}
+	a.totals = shape.has(ShapeUsage)
+	if s.dead() && !s.standStill(w, r) {
+		return
+	}
 	var buf []byte
-	for sent := 0; sent < a.call.output; {
+	if shape.has(ShapeEmpty) {
+		buf = a.empty(buf)
+	}
+	for sent := 0; sent < a.call.output; buf = buf[:0] {
 		if !s.wait(w, r, a.call, sent+1) {
 			return
 		}
-		n, cut := int(a.call.tokens.Load()), false
-		if limit := s.faults.Load().AbortAfter; limit != nil && n >= *limit {
-			n, cut = max(*limit, sent), true
+		n, end := int(a.call.tokens.Load()), s.ending(a.call)
+		cut := n >= end.after
+		if cut {
+			n = end.after
 		}
-		buf = buf[:0]
 		for ; sent < n; sent++ {
 			buf = a.event(buf, sent)
 		}
-		if sent == a.call.output && !cut {
+		switch {
+		case cut:
+			buf = a.breakOff(buf, end)
+		case sent == a.call.output:
 			buf = a.end(buf)
 		}
-		if _, err := w.Write(buf); err != nil || flusher.Flush() != nil {
+		if !shape.send(buf) {
 			return
 		}
-		if cut {
+		if end.how == breakReset && cut {
 			reset(w)
+		}
+		if cut {
+			return
 		}
 	}
 }

@@ -18,9 +18,18 @@ type call struct {
 	id             uint64
 	prompt, output int
 	arrived        time.Time
+	sleeps         uint64        // the engine's at that time
 	tokens         atomic.Int64  // generated so far
 	cached         atomic.Int64  // of the prompt's; set with the first token
 	notify         chan struct{} // holds one: there are more tokens than before
+}
+
+// look has the handler look again.
+func (c *call) look() {
+	select {
+	case c.notify <- struct{}{}:
+	default:
+	}
 }
 
 // run is the stepping goroutine.
@@ -48,8 +57,9 @@ func (s *Server) advance() time.Duration {
 	defer s.mu.Unlock()
 	defer s.show()
 	for {
-		if s.faults.Load().Hang {
-			return enginemodel.Never
+		f := s.faults.Load()
+		if f.Hang || f.State == Asleep || f.Livelock && s.stepping {
+			return enginemodel.Never // in a livelock the batch forms, and that is all
 		}
 		now := time.Since(s.epoch)
 		if s.stepping {
@@ -88,10 +98,7 @@ func (s *Server) finishStep() {
 		if e.Last {
 			delete(s.calls, e.ID)
 		}
-		select {
-		case c.notify <- struct{}{}:
-		default:
-		}
+		c.look()
 	}
 }
 
@@ -115,7 +122,7 @@ func (s *Server) submit(prompt, output int, prefix []enginemodel.Block) (*call, 
 	}
 	c := &call{
 		id: s.lastID + 1, prompt: prompt, output: output,
-		arrived: now, notify: make(chan struct{}, 1),
+		arrived: now, sleeps: s.sleeps.Load(), notify: make(chan struct{}, 1),
 	}
 	if err := s.engine.Add(enginemodel.Request{ID: c.id, Prompt: prompt, Output: output, Prefix: prefix}, at); err != nil {
 		return nil, err

@@ -85,11 +85,8 @@ func python(x float64) string {
 	return s
 }
 
-func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
-	s.mu.Lock()
-	g := s.shown
-	s.mu.Unlock()
-
+func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
+	g := s.gauges()
 	p := &page{
 		labels:  "model_name=" + strconv.Quote(s.config.Models[0]),
 		created: float64(s.epoch.UnixMicro()) / 1e6,
@@ -101,6 +98,7 @@ func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 	p.header("vllm:num_requests_waiting_by_reason", "gauge", "Number of requests waiting to be processed, by reason.")
 	p.printf("vllm:num_requests_waiting_by_reason{engine=\"0\",%s,reason=\"capacity\"} %s\n", p.labels, python(float64(g.Waiting)))
 	p.printf("vllm:num_requests_waiting_by_reason{engine=\"0\",%s,reason=\"deferred\"} 0.0\n", p.labels)
+	s.sleepState(p)
 	p.gauge("vllm:kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", g.KVUsage)
 	p.counter("vllm:num_preemptions", "Cumulative number of preemption from the engine.", g.Preemptions)
 	p.counter("vllm:prompt_tokens", "Number of prefill tokens processed.", g.PromptTokens)
@@ -109,9 +107,23 @@ func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 	p.counter("vllm:prefix_cache_hits", "Prefix cache hits, in terms of number of cached tokens.", g.PrefixHits)
 	s.cacheConfig(p)
 	s.metrics.write(p)
+	s.sendPage(w, r, p.Bytes())
+}
 
-	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = w.Write(p.Bytes())
+// sleepState has the states that vLLM tells of.
+func (s *Server) sleepState(p *page) {
+	const name = "vllm:engine_sleep_state"
+	p.header(name, "gauge", "Engine sleep state; awake = 0 means engine is sleeping; awake = 1 means engine is awake.")
+	asleep := 0.0
+	if s.faults.Load().State == Asleep {
+		asleep = 1
+	}
+	for _, state := range []struct {
+		name  string
+		value float64
+	}{{"awake", 1 - asleep}, {"weights_offloaded", asleep}, {"discard_all", 0}} {
+		p.printf("%s{engine=\"0\",%s,sleep_state=%q} %s\n", name, p.labels, state.name, python(state.value))
+	}
 }
 
 func (s *Server) cacheConfig(p *page) {

@@ -206,9 +206,14 @@ func (s *Server) generate(parse func(*body) (job, error)) http.HandlerFunc {
 			s.stream(w, r, a)
 			return
 		}
-		if s.waitWhole(w, r, c) {
-			writeJSON(w, http.StatusOK, a.whole())
+		if !s.wait(w, r, c, c.output) {
+			return
 		}
+		if end := s.ending(c); int(c.tokens.Load()) >= end.after {
+			a.writeBroken(w, end)
+			return
+		}
+		writeJSON(w, http.StatusOK, a.whole(c.output, finish))
 	}
 }
 
@@ -216,11 +221,10 @@ func (s *Server) generate(parse func(*body) (job, error)) http.HandlerFunc {
 // let it have; false when the client has gone.
 func (s *Server) wait(w http.ResponseWriter, r *http.Request, c *call, tokens int) bool {
 	for {
-		f, n := s.faults.Load(), int(c.tokens.Load())
-		if f.Refuse {
+		if s.faults.Load().Refuse {
 			reset(w)
 		}
-		if n >= tokens || f.AbortAfter != nil && n >= *f.AbortAfter {
+		if n := int(c.tokens.Load()); n >= tokens || n >= s.ending(c).after {
 			return true
 		}
 		select {
@@ -231,17 +235,6 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request, c *call, tokens in
 			reset(w)
 		}
 	}
-}
-
-// waitWhole waits for the whole answer; false when the client has gone.
-func (s *Server) waitWhole(w http.ResponseWriter, r *http.Request, c *call) bool {
-	if !s.wait(w, r, c, c.output) {
-		return false
-	}
-	if f := s.faults.Load(); f.AbortAfter != nil && int(c.tokens.Load()) >= *f.AbortAfter {
-		reset(w)
-	}
-	return true
 }
 
 func (s *Server) serveModels(w http.ResponseWriter, _ *http.Request) {
@@ -260,9 +253,25 @@ func (s *Server) serveModels(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
-	if code := s.Faults().Health; code != 0 {
-		w.WriteHeader(code)
+	f := s.Faults()
+	switch {
+	case f.Health != 0:
+		w.WriteHeader(f.Health)
+	case f.HealthBusy != 0 && s.owes():
+		w.WriteHeader(f.HealthBusy)
 	}
+}
+
+// owes tells whether a request waits for its first token.
+func (s *Server) owes() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.calls {
+		if c.tokens.Load() == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // serveEmbeddings takes the time of a prompt and one token, and answers with
@@ -281,7 +290,11 @@ func (s *Server) serveEmbeddings(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.release(c)
-	if !s.waitWhole(w, r, c) {
+	if !s.wait(w, r, c, c.output) {
+		return
+	}
+	if end := s.ending(c); int(c.tokens.Load()) >= end.after {
+		(&answer{job: job{model: b.Model}, call: c}).writeBroken(w, end)
 		return
 	}
 	data := make([]map[string]any, len(b.Input))

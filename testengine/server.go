@@ -49,6 +49,8 @@ type Server struct {
 	metrics metrics
 	faults  atomic.Pointer[Faults]
 	mux     *http.ServeMux
+	sleeps  atomic.Uint64 // how often it fell asleep
+	streams atomic.Uint64 // that have begun
 
 	mu       sync.Mutex
 	engine   *enginemodel.Engine
@@ -59,10 +61,14 @@ type Server struct {
 	lastID   uint64
 	changed  chan struct{} // closed and renewed when the faults change
 	shown    enginemodel.Gauges
-	events   []enginemodel.Event
-	closed   bool
-	http     *http.Server
-	listener net.Listener
+	storm    storm
+	// countFrom is what counters on the page of metrics begin at.
+	countFrom enginemodel.Gauges
+	lifting   *time.Timer // of the faults; nil if they do not end by themselves
+	events    []enginemodel.Event
+	closed    bool
+	http      *http.Server
+	listener  net.Listener
 
 	wake     chan struct{}
 	stop     chan struct{}
@@ -142,6 +148,9 @@ func (s *Server) Close() {
 	first := !s.closed
 	s.closed = true
 	server := s.http
+	if s.lifting != nil {
+		s.lifting.Stop()
+	}
 	s.mu.Unlock()
 	if first {
 		close(s.stop)
@@ -172,6 +181,10 @@ func (s *Server) Handler() http.Handler {
 		}
 		defer s.handlers.Done()
 		w.Header().Set("x-engine", s.config.Name)
+		if s.Faults().State == Loading && r.URL.Path != "/faults" {
+			writeError(w, http.StatusServiceUnavailable, "unavailable_error", "Loading model", "")
+			return
+		}
 		s.mux.ServeHTTP(w, r)
 	})
 }

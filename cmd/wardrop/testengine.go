@@ -21,6 +21,9 @@ type testengineCmd struct {
 	Seed   uint64        `help:"Decides the words of the answers."`
 }
 
+// Help lists the faults.
+func (*testengineCmd) Help() string { return testengine.Help }
+
 // Run serves the engine until it is told to stop.
 func (c *testengineCmd) Run(env *environment) error {
 	profile := fleet.Profile{T0: c.T0.Seconds(), UMax: c.UMax, Batch: c.Batch, Kappa: 0.9}
