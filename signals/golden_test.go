@@ -53,22 +53,22 @@ func TestVLLM(t *testing.T) {
 // first request, with six long streams in it, and after.
 func TestVLLMOfARealEngine(t *testing.T) {
 	for name, want := range map[string]Values{
-		"idle": {
+		"vllm_0.32.0_idle.txt": {
 			Running: Some(0), Waiting: Some(0), KVUsage: Some(0), Preemptions: Some(0),
 			PromptTokens: Some(0), GenerationTokens: Some(0), PrefixHits: Some(0), PrefixQueries: Some(0), Progress: Some(0),
 		},
-		"busy": {
+		"vllm_0.32.0_busy.txt": {
 			Running: Some(2), Waiting: Some(4), KVUsage: Some(0.8717948717948718), Preemptions: Some(2),
 			PromptTokens: Some(56), GenerationTokens: Some(8213), PrefixHits: Some(0), PrefixQueries: Some(56), Progress: Some(56 + 8213),
 		},
-		"after": {
+		"vllm_0.32.0_after.txt": {
 			Running: Some(0), Waiting: Some(0), KVUsage: Some(0), Preemptions: Some(2),
 			PromptTokens: Some(56), GenerationTokens: Some(8215), PrefixHits: Some(0), PrefixQueries: Some(56), Progress: Some(56 + 8215),
 		},
 	} {
 		want.KVTokens = Some(40 * 128)
 		for _, kind := range []string{"vllm", "auto"} {
-			r, err := read(t, kind, pages{"/metrics": golden(t, "vllm_0.32.0_"+name+".txt")})
+			r, err := read(t, kind, pages{"/metrics": golden(t, name)})
 			require.NoError(t, err, name)
 			require.Equal(t, Reading{Start: "1795994348.38", Ranks: 1, Values: want}, r, name)
 		}
