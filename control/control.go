@@ -173,8 +173,7 @@ type leader struct {
 
 	policy   policy.Policy
 	policyOf config.Policy // what policy was made of
-	ramps    tick.Ramps
-	slow     tick.Slowdowns
+	memory   tick.Memory
 	deadline time.Time // when this tick's solve must have ended
 }
 
@@ -194,8 +193,7 @@ func (l *leader) tick(now time.Time) {
 	}
 	planes := l.reports.live(now)
 	view := tick.View(cfg, planes, now)
-	l.ramps.Apply(view, tick.Readings(planes, now))
-	l.slow.Apply(view, planes, now)
+	l.memory.Apply(view, planes, now)
 	plan, trouble := l.plan(view)
 	snapshots := tick.Cut(cfg, plan, tick.Replicas(planes))
 	old := l.state.Load()

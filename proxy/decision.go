@@ -25,7 +25,7 @@ type Decision struct {
 	Key        string    `json:"key"`                  // where the affinity key came from
 	KeyHash    uint64    `json:"key_hash"`             //
 	Depth      int       `json:"depth"`                // blocks of the prompt that make the key
-	Work       int64     `json:"work"`                 // expected tokens
+	Work       int64     `json:"work"`                 // expected tokens, and as many again as a usual request has
 	Spilled    int       `json:"spilled"`              // engines passed over because they were at their bound
 	Passed     int       `json:"passed"`               // engines passed over because they fail
 	Remembered bool      `json:"remembered,omitempty"` // the prefix went to the first engine before

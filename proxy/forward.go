@@ -275,7 +275,7 @@ func (p *DataPlane) finish(q *request, a *attempt) {
 	t.seen.firstByte.observe(a.waited)
 	t.seen.arrived.Observe(a.sent.Add(a.waited).Sub(q.arrived).Seconds())
 	// The prediction is for a usual request; a larger one may take as much longer.
-	size := max(1, float64(q.work)/max(q.row.model.usual.load(), 1))
+	size := max(1, float64(q.tokens)/max(q.row.model.usual.load(), 1))
 	predicted, typical := size*target.Predicted, &q.row.model.typical
 	typical.Observe(a.waited.Seconds(), predicted)
 	t.engine.outlier.ObserveFirstByte(a.waited.Seconds(), typical.Of(predicted), time.Now().UnixNano())

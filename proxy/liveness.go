@@ -229,7 +229,8 @@ func (p *DataPlane) sweepTarget(row *rowState, i int, now int64) {
 	target, own := &row.Targets()[i], &row.targets[i]
 	requests, work := target.Flight.InFlight()
 	s := own.engine.pulse.silences(now, target.Flight.BusySince())
-	size := max(1, float64(work)/float64(max(requests, 1))/max(row.model.usual.load(), 1))
+	usual := max(row.model.usual.load(), 1)
+	size := max(1, (float64(work)/float64(max(requests, 1))-usual)/usual) // work counts a usual request's tokens too
 	if s.streams > p.patience(size*target.Predicted) {
 		p.log.Warn("engine gives no sign of life; what waits for it goes elsewhere",
 			"engine", target.Engine.Name, "model", row.Model, "silent", s.streams, "in_flight", requests)

@@ -41,7 +41,8 @@ type request struct {
 	row      *rowState
 	pick     route.Pick
 	charge   route.Charge // of the pick's first engine, until the first attempt takes it over
-	work     int64
+	tokens   int64        // expected, prompt and answer
+	work     int64        // tokens, and as many again as a usual request has
 	priority fleet.Priority
 	lot      lot
 	arrived  time.Time
@@ -161,8 +162,9 @@ func (p *DataPlane) admit(q *request) (_ *refusal, cancel context.CancelFunc) {
 		q.row.model.shed[q.priority].add()
 		return q.row.refusal[q.priority], cancel
 	}
-	q.work = expectedWork(len(q.body.data), q.fields.MaxTokens)
-	q.row.model.usual.blend(float64(q.work))
+	q.tokens = expectedTokens(len(q.body.data), q.fields.MaxTokens)
+	q.row.model.usual.blend(float64(q.tokens))
+	q.work = q.tokens + int64(q.row.model.usual.load())
 	timeout, e := q.timeout(time.Duration(p.config.TotalTimeout))
 	if e != nil {
 		return e, cancel
@@ -271,7 +273,7 @@ func (q *request) timeout(total time.Duration) (time.Duration, *refusal) {
 		limit = own
 	}
 	// A smaller request than usual takes less than the plan predicts.
-	expected := q.row.Fastest * min(1, float64(q.work)/q.row.model.usual.load())
+	expected := q.row.Fastest * min(1, float64(q.tokens)/q.row.model.usual.load())
 	if limit > 0 && expected > limit.Seconds() {
 		return 0, refuse(http.StatusGatewayTimeout, "server_error", "deadline",
 			"no engine of %q is expected to answer within %v: the fastest takes %.3g s", q.fields.Model, limit, expected)
@@ -303,8 +305,8 @@ func parseTimeout(text string) (time.Duration, error) {
 	return 0, fmt.Errorf("%q is no time: write seconds, or 1500ms", text)
 }
 
-// expectedWork is a request's work in tokens.
-func expectedWork(bodyBytes int, maxTokens int64) int64 {
+// expectedTokens is how many tokens a request is expected to take, prompt and answer.
+func expectedTokens(bodyBytes int, maxTokens int64) int64 {
 	if maxTokens == 0 {
 		maxTokens = usualOutput
 	}

@@ -1,13 +1,9 @@
 package sim
 
 import (
-	"fmt"
 	"math"
 	"time"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
-	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/policy"
@@ -49,55 +45,13 @@ type wardrop struct {
 	*env
 	config  *config.Config
 	policy  policy.Policy
-	ramps   tick.Ramps
-	slow    tick.Slowdowns
+	memory  tick.Memory
 	last    *fleet.Plan
 	cuts    []*fleet.Snapshot
 	version uint64
 	planes  []*plane
 	spare   []*carried
 }
-
-// plane is one cluster's data plane.
-type plane struct {
-	w          *wardrop
-	cluster    int
-	name       string
-	router     *route.Router
-	flights    *route.Flights
-	models     []*planeModel // by model
-	engines    []planeEngine // by engine
-	index      map[string]int
-	prefix     route.Prefix
-	popularity []*route.Popularity // by model
-}
-
-type planeModel struct {
-	budget  *protect.RetryBudget
-	demand  [fleet.NumPriorities]float64 // requests so far
-	samples []demandSample               // oldest first
-	usual   float64                      // tokens of a usual request
-	typical protect.Typical
-}
-
-type demandSample struct {
-	at    time.Duration
-	total [fleet.NumPriorities]float64
-}
-
-// planeEngine is what a data plane keeps of an engine.
-type planeEngine struct {
-	outlier protect.Outlier
-	waiting []*carried    // those without a first token
-	since   time.Duration // when the first of them began to wait
-	beat    time.Duration // the last sign of life
-	tokens  uint64        // as last read
-
-	sent []sent // by model; nil before the first attempt
-}
-
-// sent is what went to an engine for one model: attempts so far, and those in flight.
-type sent struct{ attempts, inFlight int }
 
 // carried is what the router keeps of a request on its way.
 type carried struct {
@@ -107,6 +61,7 @@ type carried struct {
 	pick    route.Pick
 	target  int
 	charge  route.Charge
+	size    float64 // beside a usual request's, at least 1
 	work    int64
 	retries int
 	place   int // in waiting; -1 when it does not wait
@@ -158,8 +113,7 @@ func (w *wardrop) tick(first bool) {
 		reports = append(reports, tick.Report{ReportRequest: p.report(), Received: now.Add(-signalPath)})
 	}
 	view := tick.View(w.config, reports, now)
-	w.ramps.Apply(view, tick.Readings(reports, now))
-	w.slow.Apply(view, reports, now)
+	w.memory.Apply(view, reports, now)
 	plan, err := w.policy.Plan(view, w.last)
 	if err != nil {
 		plan = policy.Rescale(view, w.last)
@@ -220,97 +174,6 @@ func difference(engines []fleet.EngineLoad, arcs []fleet.Arc, old []fleet.Engine
 	return sum
 }
 
-func (p *plane) apply(s *fleet.Snapshot) {
-	p.router = route.NewCoarse(s, p.flights, p.w.config.Proxy.Bound, p.router)
-	for i, name := range p.w.w.fleet.Models {
-		row := p.router.Row(name)
-		if row == nil {
-			continue
-		}
-		if n := len(row.Targets()); p.popularity[i] == nil || !p.popularity[i].Fits(n) {
-			p.popularity[i] = route.NewPopularity(n)
-		}
-	}
-}
-
-// report says what the data plane measured.
-func (p *plane) report() *pb.ReportRequest {
-	now := p.w.Now()
-	r := &pb.ReportRequest{Cluster: p.name, Instance: p.name, Time: timestamppb.New(wall(now)), Applied: &pb.Applied{}}
-	for i, m := range p.models {
-		rates, seconds := m.rates(now)
-		for k, rate := range rates {
-			if m.demand[k] > 0 {
-				r.Demands = append(r.Demands, &pb.Demand{
-					Model: p.w.w.fleet.Models[i], Priority: uint32(k), Rate: rate, Count: uint64(m.demand[k]), Window: seconds,
-				})
-			}
-		}
-	}
-	for i := range p.engines {
-		e := &p.engines[i]
-		for m, s := range e.sent {
-			if s.attempts > 0 {
-				r.Observations = append(r.Observations, &pb.Observation{
-					Engine: p.w.w.fleet.Engines[i].Name, Model: p.w.w.fleet.Models[m], Requests: uint64(s.attempts), InFlight: float64(s.inFlight),
-				})
-			}
-		}
-		if s := e.outlier.Penalty(nanos(now)); s > 0 {
-			r.Penalties = append(r.Penalties, &pb.Penalty{Engine: p.w.w.fleet.Engines[i].Name, Seconds: s})
-		}
-		if p.w.cuts != nil && p.collects(i) {
-			if x := p.reading(i); x != nil {
-				r.Readings = append(r.Readings, x)
-			}
-		}
-	}
-	return r
-}
-
-// collects says whether the engine is this cluster's to read.
-func (p *plane) collects(engine int) bool {
-	name := p.w.w.fleet.Engines[engine].Name
-	table := p.w.cuts[0].Engines
-	low, high := 0, len(table)
-	for low < high {
-		if mid := (low + high) / 2; table[mid].Name < name {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	return low < len(table) && table[low].Collector == p.name
-}
-
-func (p *plane) reading(engine int) *pb.Reading {
-	x := p.w.w.signals.newest(p.w.w, p.cluster, engine)
-	if x == nil {
-		return nil
-	}
-	out := &pb.Reading{Engine: p.w.w.fleet.Engines[engine].Name, Reachable: !x.down, Failures: x.failures, Time: timestamppb.New(wall(x.At))}
-	if !x.down {
-		running, waiting, kv := float64(x.Running), float64(x.Waiting), x.KVUsage
-		out.Running, out.Waiting, out.KvUsage, out.Incarnation = &running, &waiting, &kv, x.Incarnation
-	}
-	return out
-}
-
-// rates are requests/s over the window, and the seconds it covers.
-func (m *planeModel) rates(now time.Duration) (rates [fleet.NumPriorities]float64, seconds float64) {
-	m.samples = append(m.samples, demandSample{now, m.demand})
-	for len(m.samples) > 2 && now-m.samples[1].at >= demandWindow {
-		m.samples = m.samples[1:]
-	}
-	first := m.samples[0]
-	if seconds = (now - first.at).Seconds(); seconds > 0 {
-		for k := range rates {
-			rates[k] = (m.demand[k] - first.total[k]) / seconds
-		}
-	}
-	return rates, seconds
-}
-
 // Route picks for a request that arrives, and names the next engine for one whose
 // attempt has failed.
 func (w *wardrop) Route(r *Request) (int, bool) {
@@ -325,11 +188,8 @@ func (w *wardrop) Route(r *Request) (int, bool) {
 		return 0, false
 	}
 	c := w.carry()
-	c.request, c.plane, c.row, c.work = r, p, row, int64(r.Prompt+usualOutput)
-	if m.usual == 0 {
-		m.usual = float64(c.work)
-	}
-	m.usual += (min(float64(c.work), 4*m.usual) - m.usual) / 64
+	c.request, c.plane, c.row = r, p, row
+	c.size, c.work = m.sizeOf(r)
 	m.budget.Admit(row.Utilisation)
 	now := nanos(w.Now())
 	switch h, source := p.key(r, row, now); source {
@@ -407,23 +267,6 @@ func (w *wardrop) retry(r *Request, c *carried) (int, bool) {
 	return w.send(r, c)
 }
 
-// key is the affinity key's hash, or a random one where there is no key.
-func (p *plane) key(r *Request, row *route.Row, now int64) (h uint64, source route.KeySource) {
-	model := row.Model
-	if r.Session != 0 {
-		return route.HashKey(route.KeySession, model, fmt.Appendf(nil, "%d", r.Session)), route.KeySession
-	}
-	if len(r.Prefix) > 0 {
-		p.prefix.Reset()
-		for _, b := range r.Prefix {
-			p.prefix.AddHash(b.Hash)
-		}
-		h, _ := p.popularity[r.Model].Key(&p.prefix, len(row.Targets()), now)
-		return route.HashPrefix(model, h), route.KeyPrefix
-	}
-	return p.w.Random().Uint64(), route.KeyNone
-}
-
 // FirstToken records what the first token says about the engine.
 func (w *wardrop) FirstToken(r *Request) {
 	c := r.State.(*carried)
@@ -433,10 +276,9 @@ func (w *wardrop) FirstToken(r *Request) {
 	t.Flight.Recovered(nanos(r.Sent))
 	e := &c.plane.engines[r.Engine]
 	e.beat = w.Now()
-	size := max(1, float64(c.work)/max(c.plane.models[r.Model].usual, 1))
 	waited, typical := (w.Now() - r.Sent).Seconds(), &c.plane.models[r.Model].typical
-	typical.Observe(waited, size*t.Predicted)
-	e.outlier.ObserveFirstByte(waited, typical.Of(size*t.Predicted), now)
+	typical.Observe(waited, c.size*t.Predicted)
+	e.outlier.ObserveFirstByte(waited, typical.Of(c.size*t.Predicted), now)
 }
 
 // Done releases what the request held and judges the engine.
@@ -479,27 +321,5 @@ func (w *wardrop) sweep() {
 		for i := range p.engines {
 			p.sweepEngine(i)
 		}
-	}
-}
-
-func (p *plane) sweepEngine(i int) {
-	e := &p.engines[i]
-	if len(e.waiting) == 0 {
-		return
-	}
-	now := p.w.Now()
-	if x, ok := p.w.Reading(p.cluster, i); ok && x.Tokens != e.tokens {
-		e.tokens, e.beat = x.Tokens, now
-	}
-	c := e.waiting[0]
-	silence := now - max(e.since, e.beat)
-	limit := time.Duration(p.w.config.Proxy.StallAfter) + time.Duration(stallFactor*c.row.Targets()[c.target].Predicted*1e9)
-	if silence < limit {
-		return
-	}
-	p.w.passOver(p, c.row, c.target, i, protect.Stalled)
-	for _, c := range append([]*carried(nil), e.waiting...) {
-		c.stalled = true
-		p.w.Abort(c.request)
 	}
 }

@@ -92,28 +92,19 @@ func (p *planePace) counted(key seenKey) (counted, bool) {
 	return c, ok
 }
 
-// Slowdowns finds engines that take longer than their profiles say, by what
+// slowdowns finds engines that take longer than their profiles say, by what
 // arrives there and how many are in them. The zero value is ready.
-type Slowdowns struct {
-	paces   paces
-	at      time.Time
+type slowdowns struct {
 	engines map[string]*latency.Slowdown
 }
 
 // leastPeers is how many engines of a model it takes to say what is usual for it.
 const leastPeers = 3
 
-// Apply sets the slowdowns of the view's engines and slows their profiles. What
+// apply sets the slowdowns of the view's engines and slows their profiles. What
 // most engines of a model have in common is no slowdown of theirs: the requests have
 // changed, and to move them would help none.
-func (s *Slowdowns) Apply(view *fleet.View, planes []Report, now time.Time) {
-	flows := s.paces.of(view, planes)
-	newest := Readings(planes, now)
-	seconds := now.Sub(s.at).Seconds()
-	if s.at.IsZero() || seconds <= 0 {
-		seconds = 0
-	}
-	s.at = now
+func (s *slowdowns) apply(view *fleet.View, flows map[string]flow, newest map[string]*pb.Reading, seconds float64) {
 	next := make(map[string]*latency.Slowdown, len(view.Engines))
 	for i := range view.Engines {
 		e := &view.Engines[i]
@@ -157,7 +148,7 @@ func inEngine(r *pb.Reading, f flow) float64 {
 
 // usual is the slowdown that half of a model's engines have at least; 1 where there are
 // too few to tell.
-func (s *Slowdowns) usual(view *fleet.View) map[string]float64 {
+func (s *slowdowns) usual(view *fleet.View) map[string]float64 {
 	factors := map[string][]float64{}
 	for i := range view.Engines {
 		e := &view.Engines[i]

@@ -21,7 +21,7 @@ type paceFleet struct {
 	planes  []string
 	sent    map[string]float64 // by data plane, at each engine
 	gauges  bool               // engines say how many requests are in them
-	slow    Slowdowns
+	memory  Memory
 }
 
 func newPaceFleet(factors ...float64) *paceFleet {
@@ -56,7 +56,7 @@ func (f *paceFleet) run(seconds int) []float64 {
 		for i := range f.factors {
 			view.Engines = append(view.Engines, fleet.Engine{Name: fmt.Sprintf("e%d", i), Models: []string{"m"}, Profile: paceProfile})
 		}
-		f.slow.Apply(view, reports, f.now)
+		f.memory.Apply(view, reports, f.now)
 	}
 	var out []float64
 	for _, e := range view.Engines {

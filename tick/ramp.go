@@ -10,9 +10,9 @@ import (
 // compiled, so that its first requests cost more than its profile says.
 const rampTicks = 10
 
-// Ramps remembers how long engines have been there. The zero value takes the
+// ramps remembers how long engines have been there. The zero value takes the
 // engines of its first view for warm: a new leader is no reason to move traffic.
-type Ramps struct {
+type ramps struct {
 	engines map[string]warmth
 }
 
@@ -21,9 +21,9 @@ type warmth struct {
 	ticks       int    // in the view, at most rampTicks
 }
 
-// Apply limits the view's cold engines. Those that left the view are forgotten,
+// apply limits the view's cold engines. Those that left the view are forgotten,
 // so that they are cold when they come back.
-func (r *Ramps) Apply(view *fleet.View, newest map[string]*pb.Reading) {
+func (r *ramps) apply(view *fleet.View, newest map[string]*pb.Reading) {
 	first := r.engines == nil
 	next := make(map[string]warmth, len(view.Engines))
 	for i := range view.Engines {

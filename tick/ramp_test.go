@@ -12,14 +12,14 @@ import (
 // TestColdEnginesRamp: an engine that is new, back or restarted gets to its whole
 // capacity in steps; those that were there when the leader began do not.
 func TestColdEnginesRamp(t *testing.T) {
-	var r Ramps
+	var r ramps
 	ramp := func(incarnation uint64, names ...string) []float64 {
 		v := &fleet.View{}
 		readings := map[string]*pb.Reading{"a": {Incarnation: incarnation}}
 		for _, n := range names {
 			v.Engines = append(v.Engines, fleet.Engine{Name: n})
 		}
-		r.Apply(v, readings)
+		r.apply(v, readings)
 		var out []float64
 		for _, e := range v.Engines {
 			out = append(out, e.Ramp)

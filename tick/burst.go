@@ -1,0 +1,121 @@
+package tick
+
+import (
+	"math"
+
+	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/latency"
+)
+
+const (
+	// burstMemory is the time in seconds over which demand must exceed capacity in the
+	// mean before it is overload and no burst.
+	burstMemory = 60
+	// burstLoad is the part of the capacity that is planned for meanwhile.
+	burstLoad = 0.99
+)
+
+// bursts tells a burst, which may wait in the engines for as long as data planes let it
+// (Crowding), from overload, of which some must be refused by priority. The zero value
+// is ready.
+type bursts struct {
+	usual map[string]float64 // by model: demand by work, a fading mean
+}
+
+// apply lowers the demand of models whose engines cannot serve it to what they can, as
+// long as the engines that are there could serve the mean of the last minute. So engines
+// that are lost are not taken for a burst. Models that share engines are looked at
+// together.
+func (b *bursts) apply(view *fleet.View, seconds float64) {
+	now := demandByModel(view)
+	next := make(map[string]float64, len(now))
+	for m, rate := range now {
+		next[m] = rate
+		if old, ok := b.usual[m]; ok {
+			next[m] = rate + (old-rate)*math.Exp(-seconds/burstMemory)
+		}
+	}
+	b.usual = next
+	pools := poolsOf(view)
+	for m, rate := range now {
+		if p := pools[m]; p != nil {
+			p.demand += rate
+			p.usual += next[m]
+		}
+	}
+	for i := range view.Demands {
+		d := &view.Demands[i]
+		if p := pools[d.Model]; p != nil && p.burst() {
+			d.Rate *= burstLoad * p.capacity / p.demand
+		}
+	}
+}
+
+func demandByModel(view *fleet.View) map[string]float64 {
+	work := map[string]float64{}
+	for _, m := range view.Models {
+		work[m.Name] = m.Load()
+	}
+	out := map[string]float64{}
+	for _, d := range view.Demands {
+		w, ok := work[d.Model]
+		if !ok {
+			w = 1
+		}
+		out[d.Model] += w * d.Rate
+	}
+	return out
+}
+
+// pool is the models that share engines, directly or by others, and those engines.
+type pool struct {
+	of *pool // the one that it was joined to
+
+	capacity, demand, usual float64 // requests/s, by work
+}
+
+func (p *pool) root() *pool {
+	for p.of != nil {
+		p = p.of
+	}
+	return p
+}
+
+func (p *pool) burst() bool {
+	return p.demand > burstLoad*p.capacity && p.usual < burstLoad*p.capacity
+}
+
+func poolsOf(view *fleet.View) map[string]*pool {
+	pools := map[string]*pool{}
+	for i := range view.Engines {
+		e := &view.Engines[i]
+		var root *pool
+		for _, m := range e.Models {
+			p := pools[m]
+			switch {
+			case p == nil && root == nil:
+				root = &pool{}
+				pools[m] = root
+			case p == nil:
+				pools[m] = root
+			case root == nil:
+				root = p.root()
+			case p.root() != root:
+				p.root().of = root
+			}
+		}
+	}
+	for m, p := range pools {
+		pools[m] = p.root()
+	}
+	for i := range view.Engines {
+		e := &view.Engines[i]
+		p := pools[e.Models[0]]
+		ramp := 1.0
+		if e.Ramp > 0 {
+			ramp = e.Ramp
+		}
+		p.capacity += ramp * latency.New(e.Profile).Capacity()
+	}
+	return pools
+}

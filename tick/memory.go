@@ -1,0 +1,31 @@
+package tick
+
+import (
+	"time"
+
+	"github.com/wardrop-lb/wardrop/fleet"
+)
+
+// Memory is what a leader remembers from tick to tick beside its last plan: how
+// long engines have been there, how fast they were, what demand was usual. The zero value
+// takes all engines for warm and well. Not safe for concurrent use.
+type Memory struct {
+	at     time.Time
+	paces  paces
+	ramps  ramps
+	slow   slowdowns
+	bursts bursts
+}
+
+// Apply corrects a view by what was seen so far, now included.
+func (m *Memory) Apply(view *fleet.View, planes []Report, now time.Time) {
+	seconds := 0.0
+	if !m.at.IsZero() {
+		seconds = max(0, now.Sub(m.at).Seconds())
+	}
+	m.at = now
+	newest, flows := Readings(planes, now), m.paces.of(view, planes)
+	m.ramps.apply(view, newest)
+	m.slow.apply(view, flows, newest, seconds)
+	m.bursts.apply(view, seconds)
+}
