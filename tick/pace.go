@@ -98,9 +98,6 @@ type slowdowns struct {
 	engines map[string]*latency.Slowdown
 }
 
-// leastPeers is how many engines of a model it takes to say what is usual for it.
-const leastPeers = 3
-
 // apply sets the slowdowns of the view's engines and slows their profiles. What
 // most engines of a model have in common is no slowdown of theirs: the requests have
 // changed, and to move them would help none.
@@ -146,8 +143,8 @@ func inEngine(r *pb.Reading, f flow) float64 {
 	return f.inFlight
 }
 
-// usual is the slowdown that half of a model's engines have at least; 1 where there are
-// too few to tell.
+// usual is the slowdown of the better half of a model's engines at most; a single one's is
+// usual, for there is none to compare it with.
 func (s *slowdowns) usual(view *fleet.View) map[string]float64 {
 	factors := map[string][]float64{}
 	for i := range view.Engines {
@@ -158,11 +155,8 @@ func (s *slowdowns) usual(view *fleet.View) map[string]float64 {
 	}
 	out := make(map[string]float64, len(factors))
 	for m, list := range factors {
-		out[m] = 1
-		if len(list) >= leastPeers {
-			slices.Sort(list)
-			out[m] = list[(len(list)-1)/2]
-		}
+		slices.Sort(list)
+		out[m] = list[(len(list)-1)/2]
 	}
 	return out
 }
