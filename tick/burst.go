@@ -26,10 +26,12 @@ type bursts struct {
 // long as the engines that are there could serve the mean of the last minute. So engines
 // that are lost are not taken for a burst. Models that share engines are looked at
 // together.
-func (b *bursts) apply(view *fleet.View, seconds float64) {
+// counted is the demand by model over a fixed while: one that follows every change has
+// more than its part of what is high.
+func (b *bursts) apply(view *fleet.View, counted map[string]float64, seconds float64) {
 	now := demandByModel(view)
 	next := make(map[string]float64, len(now))
-	for m, rate := range now {
+	for m, rate := range counted {
 		next[m] = rate
 		if old, ok := b.usual[m]; ok {
 			next[m] = rate + (old-rate)*math.Exp(-seconds/burstMemory)
@@ -40,13 +42,14 @@ func (b *bursts) apply(view *fleet.View, seconds float64) {
 	for m, rate := range now {
 		if p := pools[m]; p != nil {
 			p.demand += rate
+			p.counted += counted[m]
 			p.usual += next[m]
 		}
 	}
 	for i := range view.Demands {
 		d := &view.Demands[i]
-		if p := pools[d.Model]; p != nil && p.burst() {
-			d.Rate *= burstLoad * p.capacity / p.demand
+		if p := pools[d.Model]; p != nil {
+			d.Rate *= p.part()
 		}
 	}
 }
@@ -71,7 +74,7 @@ func demandByModel(view *fleet.View) map[string]float64 {
 type pool struct {
 	of *pool // the one that it was joined to
 
-	capacity, demand, usual float64 // requests/s, by work
+	capacity, demand, counted, usual float64 // requests/s, by work
 }
 
 func (p *pool) root() *pool {
@@ -81,8 +84,17 @@ func (p *pool) root() *pool {
 	return p
 }
 
-func (p *pool) burst() bool {
-	return p.demand > burstLoad*p.capacity && p.usual < burstLoad*p.capacity
+// part is how much of the demand is planned for. Of overload it is no more than has been
+// counted: a change that is followed late would refuse what does not come any more.
+func (p *pool) part() float64 {
+	most := burstLoad * p.capacity
+	if p.demand <= most {
+		return 1
+	}
+	if p.usual < most {
+		return most / p.demand
+	}
+	return min(1, max(p.counted, most)/p.demand)
 }
 
 func poolsOf(view *fleet.View) map[string]*pool {

@@ -36,7 +36,7 @@ func TestBurstMayWait(t *testing.T) {
 	var b bursts
 	apply := func(engines int, rates ...float64) []float64 {
 		v := crowdedView(engines, rates...)
-		b.apply(v, 2)
+		b.apply(v, demandByModel(v), 2)
 		return planned(v)
 	}
 	require.Equal(t, []float64{30, 10, 30}, apply(3, 30, 10, 30))
@@ -55,13 +55,13 @@ func TestBurstMayWait(t *testing.T) {
 func TestLossIsNoBurst(t *testing.T) {
 	var b bursts
 	v := crowdedView(6, 100, 20, 30)
-	b.apply(v, 2)
+	b.apply(v, demandByModel(v), 2)
 	require.Equal(t, []float64{100, 20, 30}, planned(v))
 	v = crowdedView(3, 100, 20, 30)
-	b.apply(v, 2)
+	b.apply(v, demandByModel(v), 2)
 	require.Equal(t, []float64{100, 20, 30}, planned(v))
 	v = crowdedView(3, 200, 20, 30)
-	(&bursts{}).apply(v, 0)
+	(&bursts{}).apply(v, demandByModel(v), 0)
 	require.Equal(t, []float64{200, 20, 30}, planned(v))
 }
 
@@ -73,7 +73,7 @@ func TestBurstsOnlyLower(t *testing.T) {
 		for range rapid.IntRange(1, 20).Draw(t, "ticks") {
 			rates := []float64{rate.Draw(t, "a"), rate.Draw(t, "b"), rate.Draw(t, "c")}
 			v := crowdedView(3, rates...)
-			b.apply(v, rapid.Float64Range(0, 10).Draw(t, "seconds"))
+			b.apply(v, demandByModel(v), rapid.Float64Range(0, 10).Draw(t, "seconds"))
 			for i, r := range planned(v) {
 				require.LessOrEqual(t, r, rates[i])
 			}

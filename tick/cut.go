@@ -31,7 +31,7 @@ func Cut(c *config.Config, plan *fleet.Plan, replicas map[string]int) []*fleet.S
 	for i := range plan.Rows {
 		r := &plan.Rows[i]
 		if s := byCluster[r.Cluster]; s != nil && len(r.Arcs) > 0 {
-			s.Rows = append(s.Rows, cutRow(plan, r, engines, max(replicas[r.Cluster], 1)))
+			s.Rows = append(s.Rows, cutRow(plan, r, engines, 0.5/float64(len(plan.Rows)), max(replicas[r.Cluster], 1)))
 		}
 	}
 	for _, s := range out {
@@ -59,7 +59,7 @@ func cutEngines(c *config.Config, plan *fleet.Plan, index map[string]int32) []cu
 // cutRow names a row's engines and a few of no weight, each with how many requests a
 // data plane may have there: a few times what the engine holds at its capacity,
 // divided between the rows that use it by their part of its load.
-func cutRow(plan *fleet.Plan, r *fleet.Row, engines []cutEngine, replicas int) fleet.SnapshotRow {
+func cutRow(plan *fleet.Plan, r *fleet.Row, engines []cutEngine, least float64, replicas int) fleet.SnapshotRow {
 	row := fleet.SnapshotRow{Model: r.Model, Shed: r.Shed}
 	load, capacity := 0.0, 0.0
 	var spare [fallbacksPerRow]fleet.Target // the nearest, nearest first
@@ -73,7 +73,7 @@ func cutRow(plan *fleet.Plan, r *fleet.Row, engines []cutEngine, replicas int) f
 		}
 		part := 1.0 // of an engine that nobody uses: whoever must may
 		if e.Load > 0 {
-			part = min(1, a.Weight*admitted*work/e.Load)
+			part = min(1, max(a.Weight*admitted*work/e.Load, least))
 		}
 		held := c.requests + c.capacity/work*t.Network
 		t.Limit = max(LeastLimit, math.Ceil(Crowding*held*part/float64(replicas)))

@@ -11,6 +11,7 @@ import (
 // takes all engines for warm and well. Not safe for concurrent use.
 type Memory struct {
 	at     time.Time
+	rates  rates
 	paces  paces
 	ramps  ramps
 	slow   slowdowns
@@ -25,7 +26,9 @@ func (m *Memory) Apply(view *fleet.View, planes []Report, now time.Time) {
 	}
 	m.at = now
 	newest, flows := Readings(planes, now), m.paces.of(view, planes)
+	counted := demandByModel(view)
+	m.rates.apply(view, planes, seconds)
 	m.ramps.apply(view, newest)
 	m.slow.apply(view, flows, newest, seconds)
-	m.bursts.apply(view, seconds)
+	m.bursts.apply(view, counted, seconds)
 }
