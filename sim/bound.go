@@ -15,7 +15,8 @@ const boundStep = 10 * time.Second
 // Bound is the least mean latency in seconds that any routing could have: the optimum
 // at every instant's true mean rates, of engines that are as their profiles say and
 // know no chance, with nothing to pay for moving. Real arrivals come by chance, which
-// costs; so no policy reaches it but where its engines do better than their profiles.
+// costs; so no policy reaches it but where its engines do better than their profiles, and
+// where caches save them work.
 func Bound(s *Scenario) (float64, error) {
 	problem := policy.DefaultProblem()
 	problem.Lambda, problem.Floor, problem.Keep = 0, 0, 0

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -69,10 +70,15 @@ func (c *simCmd) Run(env *environment) error {
 			return err
 		}
 	}
-	if err := c.print(env, s, summaries, time.Since(start)); err != nil {
+	took := time.Since(start)
+	bound, err := sim.Bound(s)
+	if err != nil { // nothing else depends on it
+		fmt.Fprintln(env.stderr, err)
+	}
+	if err := c.print(env, s, summaries, bound, took); err != nil {
 		return err
 	}
-	return c.check(env, s, summaries)
+	return c.check(env, s, summaries, bound)
 }
 
 func (c *simCmd) load() (*sim.Scenario, error) {
@@ -146,14 +152,16 @@ func (c *simCmd) runAll(env *environment, s *sim.Scenario, all map[string]sim.Ma
 	return summaries, failed
 }
 
-func (c *simCmd) print(env *environment, s *sim.Scenario, all []*sim.Summary, took time.Duration) error {
+// print shows the results beside the bound, which is 0 when there is none.
+func (c *simCmd) print(env *environment, s *sim.Scenario, all []*sim.Summary, bound float64, took time.Duration) error {
 	if c.JSON {
 		e := json.NewEncoder(env.stdout)
 		e.SetIndent("", "  ")
 		return e.Encode(struct {
 			About    string         `json:"about"`
+			Bound    float64        `json:"bound,omitempty"` // seconds
 			Policies []*sim.Summary `json:"policies"`
-		}{s.About, all})
+		}{s.About, bound, all})
 	}
 	fmt.Fprintf(env.stdout, "%s\n\n", s.About)
 	if err := sim.WriteTable(env.stdout, all); err != nil {
@@ -168,16 +176,34 @@ func (c *simCmd) print(env *environment, s *sim.Scenario, all []*sim.Summary, to
 			}
 		}
 	}
-	if bound, err := sim.Bound(s); err == nil {
-		fmt.Fprintf(env.stdout, "\nno routing has a mean under %.3gs: the optimum at the true mean rates, by the engines' profiles\n", bound)
-	}
+	printBound(env.stdout, all, bound)
 	fmt.Fprintf(env.stdout, "%v of virtual time, %d requests measured, in %v\n", time.Duration(s.Duration), requests, took.Round(time.Millisecond))
 	return nil
 }
 
+// printBound says how far from the bound each policy's mean is.
+func printBound(w io.Writer, all []*sim.Summary, bound float64) {
+	if bound == 0 {
+		return
+	}
+	var above []string
+	for _, x := range all {
+		mean := 0.0
+		for _, r := range x.Runs {
+			mean += r.Whole.Mean / float64(len(x.Runs))
+		}
+		above = append(above, fmt.Sprintf("%s %+.1f %%", x.Policy, 100*(mean/bound-1)))
+	}
+	fmt.Fprintf(w, "\nfluid bound of the mean %.3gs, the optimum at the true mean rates by the engines' profiles, without chance and caches; from it: %s\n",
+		bound, strings.Join(above, ", "))
+}
+
 // check looks at the scenario's expectations, by the first seed.
-func (c *simCmd) check(env *environment, s *sim.Scenario, all []*sim.Summary) error {
+func (c *simCmd) check(env *environment, s *sim.Scenario, all []*sim.Summary, bound float64) error {
 	var first []*sim.Result
+	if bound > 0 {
+		first = append(first, &sim.Result{Policy: "bound", Whole: sim.Latency{Mean: bound}})
+	}
 	for _, x := range all {
 		if x.Runs[0].Partial {
 			return env.ctx.Err()
