@@ -208,8 +208,11 @@ type Engine struct {
 	// Models are the names of the models it serves. Default: what it says at
 	// /v1/models; of one without a URL they are required.
 	Models []string `yaml:"models"`
-	// Profile is its capacity.
+	// Profile is its capacity. Without t0, u_max and batch it is learned.
 	Profile Profile `yaml:"profile"`
+	// Hardware is what it runs on, by any name: engines of the same hardware and models
+	// learn their profiles from each other. Default "".
+	Hardware string `yaml:"hardware"`
 	// Weight is its weight under the static policy, 0 or more. Default: its capacity.
 	Weight float64 `yaml:"weight"`
 	// Protocol is "http1", or "h2c" for HTTP/2 without TLS; over https both are
@@ -220,6 +223,14 @@ type Engine struct {
 	// Offset is network time beyond the region's distance. Default 0.
 	Offset Duration `yaml:"offset"`
 }
+
+// The guess that stands until an engine's profile is learned. It is generous: an engine of
+// unknown size is never a reason to refuse a request.
+const (
+	guessT0    = Duration(time.Second)
+	guessUMax  = 10_000
+	guessBatch = 10_000
+)
 
 // Profile is an engine's capacity and latency curve; see docs/configuration.md
 // for how to measure it.
@@ -396,7 +407,8 @@ func (c *Config) View() *fleet.View {
 func (e Engine) Fleet() fleet.Engine {
 	return fleet.Engine{
 		Name: e.Name, Region: e.Region, URL: e.URL, Kind: e.Kind, Models: e.Models,
-		Offset: e.Offset.Seconds(), Weight: e.Weight,
+		Offset: e.Offset.Seconds(), Weight: e.Weight, Hardware: e.Hardware,
+		Learn: e.Profile.T0 == guessT0 && e.Profile.UMax == guessUMax && e.Profile.Batch == guessBatch,
 		Profile: fleet.Profile{
 			T0: e.Profile.T0.Seconds(), UMax: e.Profile.UMax, Batch: e.Profile.Batch, Kappa: e.Profile.Kappa,
 			FirstToken: e.Profile.FirstToken.Seconds(), Spread: e.Profile.Spread, Tokens: e.Profile.Tokens, Slots: e.Profile.Slots,
@@ -477,9 +489,9 @@ func (c *Config) setDefaults() {
 func (e *Engine) setDefaults() {
 	set(&e.Kind, signals.KindAuto)
 	set(&e.Protocol, "http1")
-	set(&e.Profile.T0, Duration(time.Second))
-	set(&e.Profile.UMax, 10_000)
-	set(&e.Profile.Batch, 10_000)
+	set(&e.Profile.T0, guessT0)
+	set(&e.Profile.UMax, guessUMax)
+	set(&e.Profile.Batch, guessBatch)
 	set(&e.Profile.Kappa, 0.9)
 }
 

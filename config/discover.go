@@ -45,6 +45,8 @@ type Source struct {
 	Models []string `yaml:"models"`
 	// Profile is their capacity.
 	Profile Profile `yaml:"profile"`
+	// Hardware is what they run on, see Engine. Default "".
+	Hardware string `yaml:"hardware"`
 	// Weight is their weight under the static policy. Default: their capacity.
 	Weight float64 `yaml:"weight"`
 	// Protocol is "http1" or "h2c". Default http1.
@@ -115,6 +117,7 @@ func (s Source) Fill(e Engine) Engine {
 	}
 	set(&e.Protocol, s.Protocol)
 	set(&e.Weight, s.Weight)
+	set(&e.Hardware, s.Hardware)
 	set(&e.Offset, s.Offset)
 	if len(e.Models) == 0 {
 		e.Models = s.Models

@@ -172,7 +172,7 @@ func TestLimits(t *testing.T) {
 	c := parse(t, file)
 	plan, err := Solve(c, optimal.Options{})
 	require.NoError(t, err)
-	one, two := tick.Cut(c, plan, nil), tick.Cut(c, plan, map[string]int{"a": 2})
+	one, two := tick.Cut(c, c.View(), plan, nil), tick.Cut(c, c.View(), plan, map[string]int{"a": 2})
 	require.Zero(t, one[0].Replicas, "nobody has reported")
 	require.Equal(t, 2, two[0].Replicas)
 	limit := func(s []*fleet.Snapshot, cluster int, engine int32) float64 {
@@ -216,7 +216,7 @@ func TestCutMakesValidSnapshotsOfEveryCluster(t *testing.T) {
 		r.Readings = []*pb.Reading{{Engine: "near", Failures: 3, Time: timestamppb.New(now)}}
 	})}, now)
 	plan := policy.ByCapacity(view)
-	snapshots := tick.Cut(c, plan, map[string]int{"a": 2})
+	snapshots := tick.Cut(c, c.View(), plan, map[string]int{"a": 2})
 	require.Len(t, snapshots, 2)
 	for _, s := range snapshots {
 		require.NoError(t, s.Validate())
@@ -236,7 +236,7 @@ func TestSameIgnoresPredictionsAndTime(t *testing.T) {
 	c := parse(t, file)
 	view := tick.View(c, nil, now)
 	plan := policy.ByCapacity(view)
-	a, b := tick.Cut(c, plan, nil), tick.Cut(c, plan, nil)
+	a, b := tick.Cut(c, c.View(), plan, nil), tick.Cut(c, c.View(), plan, nil)
 	b[0].Time, b[0].Rows[0].Targets[0].Predicted = now, 99
 	require.True(t, tick.Same(a, b))
 	b[0].Rows[0].Shed[0] = 0.1

@@ -80,7 +80,7 @@ func TestField_28_ADeadEngineComesBack(t *testing.T) {
 	dead := readingsOf(&pb.Reading{Engine: "near", Failures: 3600, Time: timestamppb.New(now)})
 	v := tick.View(c, []tick.Report{dead}, now)
 	require.Equal(t, []string{"far"}, names(v))
-	for _, s := range tick.Cut(c, policy.ByCapacity(v), nil) {
+	for _, s := range tick.Cut(c, v, policy.ByCapacity(v), nil) {
 		require.Equal(t, "near", s.Engines[1].Name, "it stays in the table of those that are read")
 		require.NotEmpty(t, s.Engines[1].Collector)
 	}
@@ -91,7 +91,7 @@ func TestField_28_ADeadEngineComesBack(t *testing.T) {
 func TestField_68_DrainingGetsNoWeight(t *testing.T) {
 	c := parse(t, file)
 	c.Engines[0].Drain = true
-	for _, s := range tick.Cut(c, policy.ByCapacity(tick.View(c, nil, now)), nil) {
+	for _, s := range tick.Cut(c, tick.View(c, nil, now), policy.ByCapacity(tick.View(c, nil, now)), nil) {
 		for _, r := range s.Rows {
 			for _, target := range r.Targets {
 				require.NotEqual(t, "near", s.Engines[target.Engine].Name, "not even as a fallback")

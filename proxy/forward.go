@@ -125,6 +125,7 @@ func (p *DataPlane) attempt(ctx context.Context, q *request, target int, charge 
 	a := &attempt{target: target, sent: time.Now(), charge: charge, stream: q.fields.Stream}
 	t := &q.row.targets[target]
 	t.seen.attempts.add()
+	t.seen.spent.begin(a.sent)
 	a.longPrompt, a.longOutput = q.long(q.row.Targets()[target].Predicted)
 	ctx, a.cancel = context.WithCancelCause(ctx)
 	t.engine.pulse.wait(a)
@@ -185,6 +186,9 @@ func (a *attempt) readFirst() {
 // the answer dropped, and the next in the queue gets its turn.
 func (p *DataPlane) end(q *request, a *attempt) {
 	a.charge.Release()
+	seen := q.row.targets[a.target].seen
+	seen.spent.end(a.sent, time.Now())
+	seen.ended.Add(1)
 	a.cancel(nil)
 	if a.resp != nil {
 		_ = a.resp.Body.Close()

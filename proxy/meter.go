@@ -95,3 +95,39 @@ func (n *atomicFloat) blend(x float64) {
 }
 
 func (n *atomicFloat) load() float64 { return math.Float64frombits(n.bits.Load()) }
+
+// spent adds up how long attempts take, those under way too. Beginning and ending one costs
+// two atomic operations at most.
+type spent struct {
+	ended atomic.Int64 // nanoseconds
+	// open is those under way: how many in the upper bits, and in the lower ones the sum
+	// of when they began. Both change at once, or a reader would see one too many that
+	// began at no time.
+	open atomic.Uint64
+}
+
+const (
+	spentUnit = 10 * time.Millisecond
+	spentBits = 44 // twenty thousand under way for three months
+)
+
+// spentEpoch is before all attempts.
+var spentEpoch = time.Now()
+
+func openSince(at time.Time) uint64 {
+	return 1<<spentBits + uint64(max(0, at.Sub(spentEpoch))/spentUnit)
+}
+
+func (s *spent) begin(at time.Time) { s.open.Add(openSince(at)) }
+
+func (s *spent) end(begun, now time.Time) {
+	s.open.Add(-openSince(begun))
+	s.ended.Add(int64(now.Sub(begun)))
+}
+
+func (s *spent) seconds(now time.Time) float64 {
+	open := s.open.Load()
+	n, begun := float64(open>>spentBits), float64(open&(1<<spentBits-1))
+	underWay := max(0, n*float64(max(0, now.Sub(spentEpoch)))-begun*float64(spentUnit))
+	return (float64(s.ended.Load()) + underWay) / 1e9
+}

@@ -116,6 +116,7 @@ func (m *memory) report(r *pb.ReportRequest, now time.Time) {
 		r.Observations = append(r.Observations, &pb.Observation{
 			Engine: s.engine, Model: s.model, Requests: total, Failed: s.failures.total.Load(),
 			Rate: rate, FirstByte: wait, InFlight: float64(s.flight.Requests()),
+			Ended: s.ended.Load(), Spent: s.spent.seconds(now),
 		})
 	}
 	for name, e := range m.engines {

@@ -64,6 +64,8 @@ type seenState struct {
 	flight        *route.Flight
 	attempts      counter
 	failures      counter
+	ended         atomic.Uint64
+	spent         spent
 	firstByte     mean
 	success       prometheus.Counter
 	arrived       prometheus.Observer // time from a request's arrival to its first byte

@@ -51,7 +51,11 @@ type planeEngine struct {
 }
 
 // sent is what went to an engine for one model: attempts so far, and those in flight.
-type sent struct{ attempts, inFlight int }
+type sent struct {
+	attempts, inFlight int
+	spent              time.Duration // by those that ended
+	begun              time.Duration // the sum of when those in flight were sent
+}
 
 func (p *plane) apply(s *fleet.Snapshot) {
 	p.router = route.NewCoarse(s, p.flights, p.w.config.Proxy.Bound, p.router)
@@ -86,6 +90,7 @@ func (p *plane) report() *pb.ReportRequest {
 			if s.attempts > 0 {
 				r.Observations = append(r.Observations, &pb.Observation{
 					Engine: p.w.w.fleet.Engines[i].Name, Model: p.w.w.fleet.Models[m], Requests: uint64(s.attempts), InFlight: float64(s.inFlight),
+					Ended: uint64(s.attempts - s.inFlight), Spent: (s.spent + time.Duration(s.inFlight)*now - s.begun).Seconds(),
 				})
 			}
 		}

@@ -122,7 +122,7 @@ func (w *wardrop) tick(first bool) {
 		w.w.measure.moved(movedPart(w.last, plan))
 	}
 	w.last = plan
-	cuts := tick.Cut(w.config, plan, tick.Replicas(reports))
+	cuts := tick.Cut(w.config, view, plan, tick.Replicas(reports))
 	if w.cuts == nil || !tick.Same(w.cuts, cuts) {
 		w.version++
 	}
@@ -233,6 +233,7 @@ func (w *wardrop) send(r *Request, c *carried) (int, bool) {
 	}
 	e.sent[r.Model].attempts++
 	e.sent[r.Model].inFlight++
+	e.sent[r.Model].begun += w.Now()
 	r.State = c
 	return i, true
 }
@@ -289,6 +290,8 @@ func (w *wardrop) Done(r *Request, o Outcome) {
 	c.failed = o
 	e := &c.plane.engines[r.Engine]
 	e.sent[r.Model].inFlight--
+	e.sent[r.Model].spent += w.Now() - r.Sent
+	e.sent[r.Model].begun -= r.Sent
 	switch o {
 	case Answered:
 		e.outlier.Observe(protect.Success, nanos(w.Now()))

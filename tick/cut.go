@@ -18,9 +18,11 @@ const fallbacksPerRow = 8
 // replicas is the number of data planes of a cluster, between which the limits
 // of its work in flight are divided; a cluster that it does not name is taken for one
 // with an unknown number.
-func Cut(c *config.Config, plan *fleet.Plan, replicas map[string]int) []*fleet.Snapshot {
+//
+// Limits rest on the profiles of the view that the plan was made of.
+func Cut(c *config.Config, view *fleet.View, plan *fleet.Plan, replicas map[string]int) []*fleet.Snapshot {
 	table, index := engineTable(c, plan)
-	engines := cutEngines(c, plan, index)
+	engines := cutEngines(view, plan, index)
 	byCluster := map[string]*fleet.Snapshot{}
 	out := make([]*fleet.Snapshot, 0, len(c.Clusters))
 	for _, cl := range c.Clusters {
@@ -46,8 +48,8 @@ type cutEngine struct {
 	crowd
 }
 
-func cutEngines(c *config.Config, plan *fleet.Plan, index map[string]int32) []cutEngine {
-	crowds := crowdsOf(c)
+func cutEngines(view *fleet.View, plan *fleet.Plan, index map[string]int32) []cutEngine {
+	crowds := crowdsOf(view)
 	engines := make([]cutEngine, len(plan.Engines))
 	for i := range plan.Engines {
 		name := plan.Engines[i].Name
@@ -126,10 +128,11 @@ type crowd struct {
 	seconds  float64 // that a request of work 1 then takes: beyond, no prediction is worth anything
 }
 
-func crowdsOf(c *config.Config) map[string]crowd {
-	out := make(map[string]crowd, len(c.Engines))
-	for _, e := range c.Engines {
-		m := latency.New(e.Fleet().Profile)
+func crowdsOf(view *fleet.View) map[string]crowd {
+	out := make(map[string]crowd, len(view.Engines))
+	for i := range view.Engines {
+		e := &view.Engines[i]
+		m := latency.New(e.Profile)
 		out[e.Name] = crowd{m.Phi(m.Capacity()), m.Capacity(), m.Latency(m.Capacity())}
 	}
 	return out

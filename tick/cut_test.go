@@ -26,6 +26,6 @@ demand:
 	plan, err := Policy(c.Policy, optimal.Options{}).Plan(v, nil)
 	require.NoError(t, err)
 	require.Greater(t, plan.Engines[0].Seconds, 1e3)
-	s := Cut(c, plan, nil)
+	s := Cut(c, c.View(), plan, nil)
 	require.Less(t, s[0].Rows[0].Targets[0].Predicted, 5.0)
 }

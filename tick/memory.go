@@ -14,6 +14,7 @@ type Memory struct {
 	rates  rates
 	paces  paces
 	ramps  ramps
+	known  profiles
 	slow   slowdowns
 	bursts bursts
 }
@@ -29,6 +30,7 @@ func (m *Memory) Apply(view *fleet.View, planes []Report, now time.Time) {
 	counted := demandByModel(view)
 	m.rates.apply(view, planes, seconds)
 	m.ramps.apply(view, newest)
+	m.known.apply(view, flows, newest, seconds)
 	m.slow.apply(view, flows, newest, seconds)
 	m.bursts.apply(view, counted, seconds)
 }

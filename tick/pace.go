@@ -26,10 +26,11 @@ type planePace struct {
 
 type seenKey struct{ engine, model string }
 
-type counted struct{ requests, inFlight float64 }
+type counted struct{ requests, inFlight, ended, spent float64 }
 
-// flow is what goes through an engine, by work.
-type flow struct{ arrived, finished, inFlight float64 }
+// flow is what goes through an engine, by work: requests/s, those on the way there, in it and
+// on the way back, and by Little's law the mean of those in it alone, 0 where nothing ended.
+type flow struct{ arrived, finished, inFlight, inside float64 }
 
 // of adds up what all data planes see of each engine now.
 func (p *paces) of(view *fleet.View, planes []Report) map[string]flow {
@@ -38,16 +39,16 @@ func (p *paces) of(view *fleet.View, planes []Report) map[string]flow {
 		work[m.Name] = m.Load()
 	}
 	next := make(map[string]*planePace, len(planes))
-	sum := map[string]flow{}
+	sum, network := map[string]flow{}, networkOf(view)
 	for _, r := range planes {
 		plane := p.planes[r.Instance]
 		if plane == nil || !r.Time.AsTime().Equal(plane.at) {
-			plane = plane.advance(r.ReportRequest, work)
+			plane = plane.advance(r.ReportRequest, work, network)
 		}
 		next[r.Instance] = plane
 		for name, f := range plane.rates {
 			all := sum[name]
-			sum[name] = flow{all.arrived + f.arrived, all.finished + f.finished, all.inFlight + f.inFlight}
+			sum[name] = flow{all.arrived + f.arrived, all.finished + f.finished, all.inFlight + f.inFlight, all.inside + f.inside}
 		}
 	}
 	p.planes = next
@@ -55,15 +56,15 @@ func (p *paces) of(view *fleet.View, planes []Report) map[string]flow {
 }
 
 // advance makes rates of a report and the one before, if there was one.
-func (p *planePace) advance(r *pb.ReportRequest, work map[string]float64) *planePace {
+func (p *planePace) advance(r *pb.ReportRequest, work map[string]float64, network func(cluster, engine string) float64) *planePace {
 	out := &planePace{at: r.Time.AsTime(), seen: make(map[seenKey]counted, len(r.Observations)), rates: map[string]flow{}}
 	seconds := 0.0
 	if p != nil {
 		seconds = out.at.Sub(p.at).Seconds()
 	}
 	for _, o := range r.Observations {
-		key, now := seenKey{o.Engine, o.Model}, counted{float64(o.Requests), o.InFlight}
-		if !plausible(now.requests) || !plausible(now.inFlight) {
+		key, now := seenKey{o.Engine, o.Model}, counted{float64(o.Requests), o.InFlight, float64(o.Ended), o.Spent}
+		if !plausible(now.requests) || !plausible(now.inFlight) || !plausible(now.spent) {
 			continue
 		}
 		out.seen[key] = now
@@ -76,12 +77,40 @@ func (p *planePace) advance(r *pb.ReportRequest, work map[string]float64) *plane
 		// A count that is new, or fell, is not known for this while.
 		if before, ok := p.counted(key); ok && seconds > 0 && now.requests >= before.requests {
 			arrived := now.requests - before.requests
+			finished := max(0, now.ended-before.ended)
 			f.arrived += w * arrived / seconds
-			f.finished += w * max(0, arrived-now.inFlight+before.inFlight) / seconds
+			f.finished += w * finished / seconds
+			f.inside += w * max(0, now.spent-before.spent-finished*network(r.Cluster, o.Engine)) / seconds
 		}
 		out.rates[o.Engine] = f
 	}
 	return out
+}
+
+// networkOf gives the seconds of network time between a cluster and an engine.
+func networkOf(view *fleet.View) func(cluster, engine string) float64 {
+	far := make(map[[2]string]float64, len(view.Distances))
+	for _, d := range view.Distances {
+		if d.Engine != "" {
+			far[[2]string{d.Cluster, "\x00" + d.Engine}] = d.Seconds
+		} else {
+			far[[2]string{d.Cluster, d.Region}] = d.Seconds
+		}
+	}
+	engines := make(map[string]*fleet.Engine, len(view.Engines))
+	for i := range view.Engines {
+		engines[view.Engines[i].Name] = &view.Engines[i]
+	}
+	return func(cluster, engine string) float64 {
+		e := engines[engine]
+		if e == nil {
+			return 0
+		}
+		if s, ok := far[[2]string{cluster, "\x00" + engine}]; ok {
+			return s + e.Offset
+		}
+		return far[[2]string{cluster, e.Region}] + e.Offset
+	}
 }
 
 func (p *planePace) counted(key seenKey) (counted, bool) {
@@ -111,7 +140,7 @@ func (s *slowdowns) apply(view *fleet.View, flows map[string]flow, newest map[st
 		}
 		next[e.Name] = slow
 		f, seen := flows[e.Name]
-		if !seen || seconds == 0 {
+		if !seen || seconds == 0 || e.Learn && e.Doubt > sureEnough { // against a guess nothing is slow
 			continue
 		}
 		m := latency.New(e.Profile)

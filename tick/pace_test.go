@@ -43,7 +43,7 @@ func (f *paceFleet) run(seconds int) []float64 {
 			for i, factor := range f.factors {
 				inside := latency.New(latency.Slowed(paceProfile, factor)).Phi(10)
 				engine := fmt.Sprintf("e%d", i)
-				o := &pb.Observation{Engine: engine, Model: "m", Requests: uint64(f.sent[name]), InFlight: inside / float64(len(f.planes))}
+				o := &pb.Observation{Engine: engine, Model: "m", Requests: uint64(f.sent[name]), InFlight: inside / float64(len(f.planes)), Ended: uint64(f.sent[name])}
 				if f.gauges {
 					o.InFlight = 0 // what a data plane of another cluster has there is not seen here
 					none := 0.0
@@ -108,12 +108,12 @@ func TestPaceSurvivesDataPlanes(t *testing.T) {
 	view := &fleet.View{}
 	report := func(second int64, requests uint64) []Report {
 		return []Report{{ReportRequest: &pb.ReportRequest{Instance: "a", Time: timestamppb.New(time.Unix(second, 0)), Observations: []*pb.Observation{
-			{Engine: "e", Model: "m", Requests: requests, InFlight: 4},
+			{Engine: "e", Model: "m", Requests: requests, InFlight: 4, Ended: max(requests, 4) - 4, Spent: float64(requests) / 2},
 		}}}}
 	}
 	p.of(view, report(1, 100))
-	require.Equal(t, flow{10, 10, 4}, p.of(view, report(2, 110))["e"])
-	require.Equal(t, flow{10, 10, 4}, p.of(view, report(2, 110))["e"], "nothing new was said")
-	require.Equal(t, flow{5, 5, 4}, p.of(view, report(4, 120))["e"])
-	require.Equal(t, flow{0, 0, 4}, p.of(view, report(5, 3))["e"], "it counts anew")
+	require.Equal(t, flow{10, 10, 4, 5}, p.of(view, report(2, 110))["e"])
+	require.Equal(t, flow{10, 10, 4, 5}, p.of(view, report(2, 110))["e"], "nothing new was said")
+	require.Equal(t, flow{5, 5, 4, 2.5}, p.of(view, report(4, 120))["e"])
+	require.Equal(t, flow{0, 0, 4, 0}, p.of(view, report(5, 3))["e"], "it counts anew")
 }

@@ -1239,6 +1239,8 @@ type Observation struct {
 	Rate          float64                `protobuf:"fixed64,5,opt,name=rate,proto3" json:"rate,omitempty"`                            // attempts/s over the window
 	FirstByte     float64                `protobuf:"fixed64,6,opt,name=first_byte,json=firstByte,proto3" json:"first_byte,omitempty"` // seconds to the first byte, mean over the window; 0 when unknown
 	InFlight      float64                `protobuf:"fixed64,7,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`    // requests
+	Ended         uint64                 `protobuf:"varint,8,opt,name=ended,proto3" json:"ended,omitempty"`                           // attempts that ended, however that was
+	Spent         float64                `protobuf:"fixed64,9,opt,name=spent,proto3" json:"spent,omitempty"`                          // seconds that attempts took so far, all together, those in flight too
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1318,6 +1320,20 @@ func (x *Observation) GetFirstByte() float64 {
 func (x *Observation) GetInFlight() float64 {
 	if x != nil {
 		return x.InFlight
+	}
+	return 0
+}
+
+func (x *Observation) GetEnded() uint64 {
+	if x != nil {
+		return x.Ended
+	}
+	return 0
+}
+
+func (x *Observation) GetSpent() float64 {
+	if x != nil {
+		return x.Spent
 	}
 	return 0
 }
@@ -1557,7 +1573,7 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\x06failed\x18\x01 \x01(\x04R\x06failed\x12\x1c\n" +
 	"\ttruncated\x18\x02 \x01(\x04R\ttruncated\x12\x16\n" +
 	"\x06spoilt\x18\x03 \x01(\x04R\x06spoilt\x12\x1c\n" +
-	"\tredirects\x18\x04 \x01(\x04R\tredirects\"\xbf\x01\n" +
+	"\tredirects\x18\x04 \x01(\x04R\tredirects\"\xeb\x01\n" +
 	"\vObservation\x12\x16\n" +
 	"\x06engine\x18\x01 \x01(\tR\x06engine\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x1a\n" +
@@ -1566,7 +1582,9 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\x04rate\x18\x05 \x01(\x01R\x04rate\x12\x1d\n" +
 	"\n" +
 	"first_byte\x18\x06 \x01(\x01R\tfirstByte\x12\x1b\n" +
-	"\tin_flight\x18\a \x01(\x01R\binFlight\";\n" +
+	"\tin_flight\x18\a \x01(\x01R\binFlight\x12\x14\n" +
+	"\x05ended\x18\b \x01(\x04R\x05ended\x12\x14\n" +
+	"\x05spent\x18\t \x01(\x01R\x05spent\";\n" +
 	"\aPenalty\x12\x16\n" +
 	"\x06engine\x18\x01 \x01(\tR\x06engine\x12\x18\n" +
 	"\aseconds\x18\x02 \x01(\x01R\aseconds\"S\n" +
