@@ -105,13 +105,14 @@ func (c *Control) Run(ctx context.Context) error {
 		}
 		return err
 	}
-	last, err := loadPlan(c.planPath)
+	last, err := load(c.planPath)
 	if err != nil {
 		c.log.Warn("starting without the last plan", "error", err)
 	}
 	c.log.Info("leading", "epoch", epoch)
 	c.gather(ctx)
-	l := &leader{Control: c, epoch: epoch, last: last}
+	l := &leader{Control: c, epoch: epoch, last: last.Plan}
+	l.memory.Restore(last.Learned)
 	for {
 		l.fence(ctx)
 		l.tick(time.Now())
@@ -174,8 +175,12 @@ type leader struct {
 	policy   policy.Policy
 	policyOf config.Policy // what policy was made of
 	memory   tick.Memory
+	saved    time.Time // when the plan and what was learned were saved last
 	deadline time.Time // when this tick's solve must have ended
 }
+
+// saveAfter is how long what was learned waits to be saved while plans do not change.
+const saveAfter = time.Minute
 
 // leastSolve is the least time that a solve may take: a hundred clusters with ten thousand engines take a fifth.
 const leastSolve = 300 * time.Millisecond
@@ -214,7 +219,10 @@ func (l *leader) tick(now time.Time) {
 	l.metrics.ticks.Observe(time.Since(now).Seconds())
 	if changed {
 		l.log.Debug("plan published", "epoch", l.epoch, "version", l.version, "gap", plan.Gap)
-		if err := savePlan(l.planPath, plan); err != nil {
+	}
+	if changed || now.Sub(l.saved) > saveAfter {
+		l.saved = now
+		if err := save(l.planPath, plan, l.memory.Learned()); err != nil {
 			l.log.Warn("plan not saved for the next leader", "error", err)
 		}
 	}

@@ -311,20 +311,27 @@ func TestReloadChangesThePolicy(t *testing.T) {
 
 func TestPlanSurvivesForTheNextLeader(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sub", "plan.json")
-	p, err := loadPlan(path)
+	p, err := load(path)
 	require.NoError(t, err)
-	require.Nil(t, p)
+	require.Nil(t, p.Plan)
 	l := &leader{Control: newControl(t, parse(t, file), &store.Memory{}, path), epoch: 1}
 	l.tick(now)
-	p, err = loadPlan(path)
+	p, err = load(path)
 	require.NoError(t, err)
-	next := &leader{Control: newControl(t, parse(t, file), &store.Memory{}, path), epoch: 2, last: p}
+	next := &leader{Control: newControl(t, parse(t, file), &store.Memory{}, path), epoch: 2, last: p.Plan}
 	next.tick(now)
 	require.True(t, tick.Same(l.State().snapshots, next.State().snapshots), "a new leader moves nothing that need not move")
 
+	learned := map[string]fleet.Profile{"near": {T0: 1, UMax: 2, Batch: 3, Kappa: 0.9, Spread: 0.1}}
+	require.NoError(t, save(path, next.State().Plan, learned))
+	p, err = load(path)
+	require.NoError(t, err)
+	require.Equal(t, learned, p.Learned)
+	require.Len(t, p.Engines, len(next.State().Plan.Engines))
+
 	for _, bad := range []string{"{", `{"Rows":[{"Arcs":[{"Engine":7}]}]}`, `{"Rows":[{"Arcs":[{"Engine":-1}]}]}`} {
 		require.NoError(t, os.WriteFile(path, []byte(bad), 0o600))
-		_, err = loadPlan(path)
+		_, err = load(path)
 		require.Error(t, err)
 	}
 }

@@ -12,8 +12,15 @@ import (
 	"github.com/wardrop-lb/wardrop/fleet"
 )
 
-// savePlan keeps what the next leader needs of a plan: the weights in use.
-func savePlan(path string, p *fleet.Plan) error {
+// saved is what the next leader goes on from: the plan in force, and the profiles that were
+// learned.
+type saved struct {
+	*fleet.Plan
+	Learned map[string]fleet.Profile `json:",omitempty"`
+}
+
+// save keeps what the next leader needs: of the plan the weights in use.
+func save(path string, p *fleet.Plan, learned map[string]fleet.Profile) error {
 	if path == "" {
 		return nil
 	}
@@ -29,7 +36,7 @@ func savePlan(path string, p *fleet.Plan) error {
 		r.Arcs = arcs
 		slim.Rows[i] = r
 	}
-	data, err := json.Marshal(&slim)
+	data, err := json.Marshal(saved{&slim, learned})
 	if err != nil {
 		return err
 	}
@@ -39,28 +46,28 @@ func savePlan(path string, p *fleet.Plan) error {
 	return renameio.WriteFile(path, data, 0o644)
 }
 
-// loadPlan reads the last leader's plan; nil without an error when there is none.
-func loadPlan(path string) (*fleet.Plan, error) {
+// load reads what the last leader saved; nothing without an error when there is none.
+func load(path string) (saved, error) {
 	if path == "" {
-		return nil, nil
+		return saved{}, nil
 	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return saved{}, nil
 	}
 	if err != nil {
-		return nil, err
+		return saved{}, err
 	}
-	var p fleet.Plan
-	if err := json.Unmarshal(data, &p); err != nil {
-		return nil, err
+	s := saved{Plan: &fleet.Plan{}}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return saved{}, err
 	}
-	for _, r := range p.Rows {
+	for _, r := range s.Rows {
 		for _, a := range r.Arcs {
-			if a.Engine < 0 || int(a.Engine) >= len(p.Engines) {
-				return nil, errors.New("it names an engine that it does not describe")
+			if a.Engine < 0 || int(a.Engine) >= len(s.Engines) {
+				return saved{}, errors.New("it names an engine that it does not describe")
 			}
 		}
 	}
-	return &p, nil
+	return s, nil
 }

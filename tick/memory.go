@@ -1,6 +1,7 @@
 package tick
 
 import (
+	"maps"
 	"time"
 
 	"github.com/wardrop-lb/wardrop/fleet"
@@ -34,3 +35,17 @@ func (m *Memory) Apply(view *fleet.View, planes []Report, now time.Time) {
 	m.slow.apply(view, flows, newest, seconds)
 	m.bursts.apply(view, counted, seconds)
 }
+
+// Learned is what was learned of engines without profiles, by name, for the next leader.
+func (m *Memory) Learned() map[string]fleet.Profile {
+	out := map[string]fleet.Profile{}
+	for name, l := range m.known.engines {
+		if l.applied.T0 > 0 {
+			out[name] = l.applied
+		}
+	}
+	return out
+}
+
+// Restore goes on from what the last leader had learned. It comes before the first Apply.
+func (m *Memory) Restore(learned map[string]fleet.Profile) { m.known.restored = maps.Clone(learned) }

@@ -28,7 +28,8 @@ const (
 // profiles learns the profiles of engines that have none from what they say and do. The
 // zero value is ready.
 type profiles struct {
-	engines map[string]*learner
+	engines  map[string]*learner
+	restored map[string]fleet.Profile // what the last leader had learned
 }
 
 // learner is what is known of one engine.
@@ -51,7 +52,7 @@ func (p *profiles) apply(view *fleet.View, flows map[string]flow, newest map[str
 		}
 		l := p.engines[e.Name]
 		if l == nil || l.kind != kindOf(e) {
-			l = &learner{fit: latency.NewFitter(e.Profile), kind: kindOf(e)}
+			l = p.newLearner(e)
 		}
 		next[e.Name] = l
 		if f, seen := flows[e.Name]; seen && seconds > 0 {
@@ -69,7 +70,7 @@ func (p *profiles) apply(view *fleet.View, flows map[string]flow, newest map[str
 		e.Doubt = l.doubt()
 		if e.Doubt <= sureEnough {
 			l.change(l.fit.Profile(), seconds)
-		} else if kind, known := kinds[l.kind]; known {
+		} else if kind, known := kinds[l.kind]; known && l.applied.T0 == 0 {
 			l.change(kind, seconds)
 		}
 		if l.applied.T0 > 0 {
@@ -78,6 +79,16 @@ func (p *profiles) apply(view *fleet.View, flows map[string]flow, newest map[str
 			e.Profile.Kappa, e.Profile.Tokens, e.Profile.Slots = kappa, tokens, slots
 		}
 	}
+}
+
+// newLearner goes on from what the last leader had learned.
+func (p *profiles) newLearner(e *fleet.Engine) *learner {
+	l := &learner{fit: latency.NewFitter(e.Profile), kind: kindOf(e)}
+	if known, ok := p.restored[e.Name]; ok && known.Validate() == nil {
+		l.fit, l.applied = latency.NewFitter(known), known
+		delete(p.restored, e.Name)
+	}
+	return l
 }
 
 // kindOf tells engines apart that cannot be expected to be alike.

@@ -168,6 +168,11 @@ func TestProfileIsLearned(t *testing.T) {
 				both := learned(&m, append(engines, newUnknown(t, params, seed+100)), from.Add(10*time.Minute), 1, saturation)
 				require.Equal(t, both[0].Profile, both[1].Profile)
 				require.Equal(t, 1.0, both[1].Doubt)
+
+				var next Memory // of the next leader
+				next.Restore(m.Learned())
+				again := learned(&next, engines, from.Add(11*time.Minute), 1, saturation)
+				require.Equal(t, both[0].Profile, again[0].Profile)
 			}
 		})
 	}
