@@ -34,7 +34,7 @@ func RowName(cluster, model string) string { return cluster + "/" + model }
 func EncodeSnapshot(s *fleet.Snapshot) (*pb.Saved, error) {
 	out := &pb.Saved{Engines: &pb.EngineTable{}, Head: &pb.Head{
 		Cluster: s.Cluster, Epoch: s.Epoch, Version: s.Version,
-		Published: timestamppb.New(s.Time), GoodFor: durationpb.New(s.GoodFor), Replicas: uint32(max(s.Replicas, 0)),
+		Published: timestamppb.New(s.Time), GoodFor: durationpb.New(s.GoodFor), Replicas: uint32(max(s.Replicas, 0)), Planes: s.Planes,
 	}}
 	for _, e := range s.Engines {
 		out.Engines.Engines = append(out.Engines.Engines, &pb.Engine{
@@ -104,7 +104,7 @@ func DecodeSnapshot(p *pb.Saved) (*fleet.Snapshot, error) {
 	h := p.Head
 	s := &fleet.Snapshot{
 		Epoch: h.Epoch, Version: h.Version, Cluster: h.Cluster,
-		Time: h.Published.AsTime(), GoodFor: h.GoodFor.AsDuration(), Replicas: int(h.Replicas),
+		Time: h.Published.AsTime(), GoodFor: h.GoodFor.AsDuration(), Replicas: int(h.Replicas), Planes: h.Planes,
 	}
 	index := make(map[string]int32, len(p.Engines.Engines))
 	for i, e := range p.Engines.Engines {

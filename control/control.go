@@ -200,7 +200,7 @@ func (l *leader) tick(now time.Time) {
 	view := tick.View(cfg, planes, now)
 	l.memory.Apply(view, planes, now)
 	plan, trouble := l.plan(view)
-	snapshots := tick.Cut(cfg, view, plan, tick.Replicas(planes))
+	snapshots := tick.Cut(cfg, view, plan, tick.Members(planes))
 	old := l.state.Load()
 	changed := old == nil || !tick.Same(old.snapshots, snapshots)
 	if changed {

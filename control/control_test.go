@@ -172,7 +172,7 @@ func TestLimits(t *testing.T) {
 	c := parse(t, file)
 	plan, err := Solve(c, optimal.Options{})
 	require.NoError(t, err)
-	one, two := tick.Cut(c, c.View(), plan, nil), tick.Cut(c, c.View(), plan, map[string]int{"a": 2})
+	one, two := tick.Cut(c, c.View(), plan, nil), tick.Cut(c, c.View(), plan, map[string][]string{"a": {"x", "y"}})
 	require.Zero(t, one[0].Replicas, "nobody has reported")
 	require.Equal(t, 2, two[0].Replicas)
 	limit := func(s []*fleet.Snapshot, cluster int, engine int32) float64 {
@@ -216,7 +216,7 @@ func TestCutMakesValidSnapshotsOfEveryCluster(t *testing.T) {
 		r.Readings = []*pb.Reading{{Engine: "near", Failures: 3, Time: timestamppb.New(now)}}
 	})}, now)
 	plan := policy.ByCapacity(view)
-	snapshots := tick.Cut(c, c.View(), plan, map[string]int{"a": 2})
+	snapshots := tick.Cut(c, c.View(), plan, map[string][]string{"a": {"x", "y"}})
 	require.Len(t, snapshots, 2)
 	for _, s := range snapshots {
 		require.NoError(t, s.Validate())

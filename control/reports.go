@@ -27,10 +27,28 @@ func newReports() *reports { return &reports{planes: map[string]tick.Report{}} }
 func (r *reports) add(report *pb.ReportRequest, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if old, ok := r.planes[report.Instance]; ok && old.Sequence >= report.Sequence {
+	old, known := r.planes[report.Instance]
+	if known && old.Sequence >= report.Sequence {
 		return
 	}
+	if known && report.Partial {
+		keepReadings(report, old)
+	}
 	r.planes[report.Instance] = tick.Report{ReportRequest: report, Received: now}
+}
+
+// keepReadings adds the readings of the report before that are not old and have not been
+// replaced.
+func keepReadings(report *pb.ReportRequest, old tick.Report) {
+	fresh := make(map[string]bool, len(report.Readings))
+	for _, x := range report.Readings {
+		fresh[x.Engine] = true
+	}
+	for _, x := range old.Readings {
+		if !fresh[x.Engine] && report.Time.AsTime().Sub(x.Time.AsTime()) <= tick.ReadingLease {
+			report.Readings = append(report.Readings, x)
+		}
+	}
 }
 
 // live lists the reports within their lease, sorted by cluster and instance, and

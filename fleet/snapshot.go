@@ -17,8 +17,11 @@ type Snapshot struct {
 	// Replicas is the number of the cluster's data planes when the plan was made; 0: not
 	// known.
 	Replicas int
-	Engines  []SnapshotEngine
-	Rows     []SnapshotRow // sorted by Model
+	// Planes are their instances, sorted: each engine that the cluster reads is read by two
+	// of them.
+	Planes  []string
+	Engines []SnapshotEngine
+	Rows    []SnapshotRow // sorted by Model
 }
 
 // SnapshotEngine is an engine as a data plane needs it.
@@ -29,7 +32,8 @@ type SnapshotEngine struct {
 	Kind     string
 	Capacity float64 // requests/s, each counted by its model's work: the hard cap
 	Protocol string  // "http1" or "h2c"
-	// Collector is the cluster whose data planes read the engine's signals.
+	// Collector is the cluster whose data planes read the engine's signals, or that of
+	// Collectors of its region.
 	Collector string
 	// Metrics is where the engine's metrics page is, a path below URL or a URL of its
 	// own; empty for where engines of the kind have it.
@@ -62,3 +66,7 @@ type Target struct {
 	Network   float64 // seconds, the part of Predicted spent in the network
 	Limit     float64 // requests that this data plane may have there at once; 0 has no bound
 }
+
+// Collectors is the name of a region's collectors, where clusters' names stand: they read its
+// engines and serve no requests. No cluster is called so.
+func Collectors(region string) string { return "@" + region }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding/gzip"
 
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 )
@@ -18,8 +19,9 @@ import (
 type Reporter struct {
 	Conn     grpc.ClientConnInterface
 	Interval time.Duration
-	// Build makes the report of an instant; it is called from one goroutine.
-	Build func(now time.Time) *pb.ReportRequest
+	// Build makes the report of an instant; it is called from one goroutine. The first of a
+	// stream must hold all readings, the others may leave out what is not new and be Partial.
+	Build func(now time.Time, first bool) *pb.ReportRequest
 	Log   *slog.Logger
 }
 
@@ -53,14 +55,14 @@ func (r *Reporter) Run(ctx context.Context) {
 func (r *Reporter) stream(ctx context.Context) (sent int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := pb.NewSignalsClient(r.Conn).Report(ctx)
+	stream, err := pb.NewSignalsClient(r.Conn).Report(ctx, grpc.UseCompressor(gzip.Name))
 	if err != nil {
 		return 0, err
 	}
 	tick := time.NewTicker(r.Interval)
 	defer tick.Stop()
 	for {
-		if err := stream.Send(r.Build(time.Now())); err != nil {
+		if err := stream.Send(r.Build(time.Now(), sent == 0)); err != nil {
 			if errors.Is(err, io.EOF) { // the reason comes with the answer
 				_, err = stream.CloseAndRecv()
 			}

@@ -122,7 +122,7 @@ func (w *wardrop) tick(first bool) {
 		w.w.measure.moved(movedPart(w.last, plan))
 	}
 	w.last = plan
-	cuts := tick.Cut(w.config, view, plan, tick.Replicas(reports))
+	cuts := tick.Cut(w.config, view, plan, tick.Members(reports))
 	if w.cuts == nil || !tick.Same(w.cuts, cuts) {
 		w.version++
 	}

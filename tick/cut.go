@@ -15,30 +15,45 @@ const fallbacksPerRow = 8
 
 // Cut makes one snapshot per cluster of a plan. Every configured engine stands
 // in the engine table, dead ones too: somebody must notice when they are back.
-// replicas is the number of data planes of a cluster, between which the limits
+// members are the data planes of each cluster (Members), between which the limits
 // of its work in flight are divided; a cluster that it does not name is taken for one
 // with an unknown number.
 //
 // Limits rest on the profiles of the view that the plan was made of.
-func Cut(c *config.Config, view *fleet.View, plan *fleet.Plan, replicas map[string]int) []*fleet.Snapshot {
-	table, index := engineTable(c, plan)
+func Cut(c *config.Config, view *fleet.View, plan *fleet.Plan, members map[string][]string) []*fleet.Snapshot {
+	table, index := engineTable(c, plan, members)
 	engines := cutEngines(view, plan, index)
 	byCluster := map[string]*fleet.Snapshot{}
 	out := make([]*fleet.Snapshot, 0, len(c.Clusters))
 	for _, cl := range c.Clusters {
-		s := &fleet.Snapshot{Cluster: cl.Name, Replicas: replicas[cl.Name], Engines: table, Rows: []fleet.SnapshotRow{}}
+		s := &fleet.Snapshot{Cluster: cl.Name, Replicas: len(members[cl.Name]), Planes: members[cl.Name], Engines: table, Rows: []fleet.SnapshotRow{}}
 		byCluster[cl.Name] = s
 		out = append(out, s)
 	}
 	for i := range plan.Rows {
 		r := &plan.Rows[i]
 		if s := byCluster[r.Cluster]; s != nil && len(r.Arcs) > 0 {
-			s.Rows = append(s.Rows, cutRow(plan, r, engines, 0.5/float64(len(plan.Rows)), max(replicas[r.Cluster], 1)))
+			s.Rows = append(s.Rows, cutRow(plan, r, engines, 0.5/float64(len(plan.Rows)), max(len(members[r.Cluster]), 1)))
 		}
 	}
 	for _, s := range out {
 		slices.SortFunc(s.Rows, func(a, b fleet.SnapshotRow) int { return cmp.Compare(a.Model, b.Model) })
 	}
+	return append(out, cutCollectors(c, table, members)...)
+}
+
+// cutCollectors makes a snapshot of engines alone for the collectors of each region that has
+// some.
+func cutCollectors(c *config.Config, table []fleet.SnapshotEngine, members map[string][]string) (out []*fleet.Snapshot) {
+	regions := map[string]bool{}
+	for _, e := range c.Engines {
+		name := fleet.Collectors(e.Region)
+		if !regions[name] && len(members[name]) > 0 {
+			out = append(out, &fleet.Snapshot{Cluster: name, Planes: members[name], Engines: table, Rows: []fleet.SnapshotRow{}})
+		}
+		regions[name] = true
+	}
+	slices.SortFunc(out, func(a, b *fleet.Snapshot) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return out
 }
 
@@ -138,9 +153,9 @@ func crowdsOf(view *fleet.View) map[string]crowd {
 	return out
 }
 
-// engineTable lists the configured engines by name, each with the cluster that
-// reads its signals: the nearest.
-func engineTable(c *config.Config, plan *fleet.Plan) ([]fleet.SnapshotEngine, map[string]int32) {
+// engineTable lists the configured engines by name, each with who reads its
+// signals: its region's collectors, or the nearest cluster where there are none.
+func engineTable(c *config.Config, plan *fleet.Plan, members map[string][]string) ([]fleet.SnapshotEngine, map[string]int32) {
 	planned := make(map[string]float64, len(plan.Engines))
 	for _, e := range plan.Engines {
 		planned[e.Name] = e.Capacity
@@ -150,6 +165,9 @@ func engineTable(c *config.Config, plan *fleet.Plan) ([]fleet.SnapshotEngine, ma
 	for _, e := range c.Engines {
 		if _, ok := collectors[e.Region]; !ok {
 			collectors[e.Region] = nearest(c, e.Region)
+			if own := fleet.Collectors(e.Region); len(members[own]) > 0 {
+				collectors[e.Region] = own
+			}
 		}
 		capacity, ok := planned[e.Name]
 		if !ok { // it is away: what it would have

@@ -39,11 +39,19 @@ func View(c *config.Config, planes []Report, now time.Time) *fleet.View {
 	return v
 }
 
-// Replicas counts the data planes of each cluster.
-func Replicas(planes []Report) map[string]int {
-	out := map[string]int{}
+// Members lists the instances that report, sorted: the data planes of each cluster, and the
+// collectors of each region by fleet.Collectors.
+func Members(planes []Report) map[string][]string {
+	out := map[string][]string{}
 	for _, p := range planes {
-		out[p.Cluster]++
+		of := p.Cluster
+		if p.Collects != "" {
+			of = fleet.Collectors(p.Collects)
+		}
+		out[of] = append(out[of], p.Instance)
+	}
+	for _, list := range out {
+		slices.Sort(list)
 	}
 	return out
 }

@@ -42,6 +42,7 @@ type Head struct {
 	GoodFor       *durationpb.Duration   `protobuf:"bytes,5,opt,name=good_for,json=goodFor,proto3" json:"good_for,omitempty"`
 	Parts         []*Part                `protobuf:"bytes,6,rep,name=parts,proto3" json:"parts,omitempty"`
 	Replicas      uint32                 `protobuf:"varint,7,opt,name=replicas,proto3" json:"replicas,omitempty"` // data planes of the cluster; 0: not known
+	Planes        []string               `protobuf:"bytes,8,rep,name=planes,proto3" json:"planes,omitempty"`      // their instances, sorted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -123,6 +124,13 @@ func (x *Head) GetReplicas() uint32 {
 		return x.Replicas
 	}
 	return 0
+}
+
+func (x *Head) GetPlanes() []string {
+	if x != nil {
+		return x.Planes
+	}
+	return nil
 }
 
 // Part names one resource of a snapshot.
@@ -238,7 +246,7 @@ type Engine struct {
 	Url           string                 `protobuf:"bytes,3,opt,name=url,proto3" json:"url,omitempty"`
 	Kind          string                 `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
 	Capacity      float64                `protobuf:"fixed64,5,opt,name=capacity,proto3" json:"capacity,omitempty"` // requests/s, the hard cap
-	Collector     string                 `protobuf:"bytes,6,opt,name=collector,proto3" json:"collector,omitempty"` // the cluster whose data planes read its signals
+	Collector     string                 `protobuf:"bytes,6,opt,name=collector,proto3" json:"collector,omitempty"` // the cluster whose data planes read its signals, or @ and the region whose collectors do
 	Protocol      string                 `protobuf:"bytes,7,opt,name=protocol,proto3" json:"protocol,omitempty"`   // "http1" or "h2c"
 	Metrics       string                 `protobuf:"bytes,8,opt,name=metrics,proto3" json:"metrics,omitempty"`     // where its metrics are, a path or a URL; empty for where its kind has them
 	Names         []*Names               `protobuf:"bytes,9,rep,name=names,proto3" json:"names,omitempty"`         // what its metrics are called, sorted by signal; of kind "generic"
@@ -619,6 +627,8 @@ type ReportRequest struct {
 	Observations  []*Observation         `protobuf:"bytes,8,rep,name=observations,proto3" json:"observations,omitempty"`
 	Penalties     []*Penalty             `protobuf:"bytes,9,rep,name=penalties,proto3" json:"penalties,omitempty"`
 	Applied       *Applied               `protobuf:"bytes,10,opt,name=applied,proto3" json:"applied,omitempty"`
+	Partial       bool                   `protobuf:"varint,12,opt,name=partial,proto3" json:"partial,omitempty"`  // readings are those that are new since the last report of the stream
+	Collects      string                 `protobuf:"bytes,11,opt,name=collects,proto3" json:"collects,omitempty"` // the region whose engines a collector reads; it has no cluster. Empty for a data plane
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -721,6 +731,20 @@ func (x *ReportRequest) GetApplied() *Applied {
 		return x.Applied
 	}
 	return nil
+}
+
+func (x *ReportRequest) GetPartial() bool {
+	if x != nil {
+		return x.Partial
+	}
+	return false
+}
+
+func (x *ReportRequest) GetCollects() string {
+	if x != nil {
+		return x.Collects
+	}
+	return ""
 }
 
 type ReportResponse struct {
@@ -1457,7 +1481,7 @@ var File_wardropv1_wardrop_proto protoreflect.FileDescriptor
 const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\n" +
 	"\x17wardropv1/wardrop.proto\x12\n" +
-	"wardrop.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x84\x02\n" +
+	"wardrop.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\x02\n" +
 	"\x04Head\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x18\n" +
@@ -1465,7 +1489,8 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\tpublished\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tpublished\x124\n" +
 	"\bgood_for\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\agoodFor\x12&\n" +
 	"\x05parts\x18\x06 \x03(\v2\x10.wardrop.v1.PartR\x05parts\x12\x1a\n" +
-	"\breplicas\x18\a \x01(\rR\breplicas\"M\n" +
+	"\breplicas\x18\a \x01(\rR\breplicas\x12\x16\n" +
+	"\x06planes\x18\b \x03(\tR\x06planes\"M\n" +
 	"\x04Part\x12\x19\n" +
 	"\btype_url\x18\x01 \x01(\tR\atypeUrl\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -1500,7 +1525,7 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\x05Saved\x12$\n" +
 	"\x04head\x18\x01 \x01(\v2\x10.wardrop.v1.HeadR\x04head\x121\n" +
 	"\aengines\x18\x02 \x01(\v2\x17.wardrop.v1.EngineTableR\aengines\x12#\n" +
-	"\x04rows\x18\x03 \x03(\v2\x0f.wardrop.v1.RowR\x04rows\"\xc3\x03\n" +
+	"\x04rows\x18\x03 \x03(\v2\x0f.wardrop.v1.RowR\x04rows\"\xf9\x03\n" +
 	"\rReportRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1a\n" +
@@ -1512,7 +1537,9 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\fobservations\x18\b \x03(\v2\x17.wardrop.v1.ObservationR\fobservations\x121\n" +
 	"\tpenalties\x18\t \x03(\v2\x13.wardrop.v1.PenaltyR\tpenalties\x12-\n" +
 	"\aapplied\x18\n" +
-	" \x01(\v2\x13.wardrop.v1.AppliedR\aapplied\"\x10\n" +
+	" \x01(\v2\x13.wardrop.v1.AppliedR\aapplied\x12\x18\n" +
+	"\apartial\x18\f \x01(\bR\apartial\x12\x1a\n" +
+	"\bcollects\x18\v \x01(\tR\bcollects\"\x10\n" +
 	"\x0eReportResponse\"\xdb\x02\n" +
 	"\x06Demand\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1a\n" +
