@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/wardrop-lb/wardrop/collect"
 	"github.com/wardrop-lb/wardrop/control"
 	"github.com/wardrop-lb/wardrop/explain"
 	"github.com/wardrop-lb/wardrop/proxy"
@@ -81,6 +82,11 @@ func Control(c *control.Control, metrics prometheus.Gatherer) http.Handler {
 		answer(w, http.StatusOK, why)
 	})
 	return mux
+}
+
+// Collector serves the admin API of a collector: health and metrics.
+func Collector(c *collect.Collector, metrics prometheus.Gatherer) http.Handler {
+	return base(metrics, c.Ready)
 }
 
 // Proxy serves the admin API of a data plane.

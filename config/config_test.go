@@ -98,6 +98,7 @@ func TestMistakes(t *testing.T) {
 		"unknown model":      {edit("model: demo", "model: dem"), `w.yaml:10:25: demand[0].model: unknown model "dem": did you mean "demo"?`},
 		"unknown priority":   {edit("rate: 12", "rate: 12, priority: high"), `w.yaml:10:51: demand[0].priority: unknown priority "high": want critical, standard or batch`},
 		"missing rate":       {edit(", rate: 12", ""), `w.yaml:10:5: demand[0].rate: missing: want requests per second`},
+		"collectors' name":   {edit("name: a\n", "name: '@a'\n"), `w.yaml:3:11: clusters[0].name: "@a" begins with @, which is for collectors`},
 		"duplicate name":     {edit("name: far", "name: near"), `w.yaml:8:12: engines[1].name: "near" is there twice: names must be unique`},
 		"missing name":       {edit("name: far, ", ""), `w.yaml:8:5: engines[1].name: missing`},
 		"no models":          {edit(", models: [demo]}", "}"), `w.yaml:8:5: engines[1].models: none: an engine must serve at least one model`},

@@ -100,6 +100,9 @@ func (k *checker) clusters() {
 	for i, cl := range k.c.Clusters {
 		path := fmt.Sprintf("clusters[%d]", i)
 		k.name(path+".name", cl.Name, names)
+		if strings.HasPrefix(cl.Name, "@") {
+			k.fail(path+".name", "%q begins with @, which is for collectors", cl.Name)
+		}
 		k.required(path+".region", cl.Region)
 		k.address(path+".listen", cl.Listen)
 		k.address(path+".admin", cl.Admin)

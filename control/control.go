@@ -278,7 +278,7 @@ func Solve(c *config.Config, o optimal.Options) (*fleet.Plan, error) {
 
 // DataPlane is a data plane as the control plane sees it.
 type DataPlane struct {
-	Cluster  string  `json:"cluster"`
+	Cluster  string  `json:"cluster"` // or @ and the region that it collects
 	Instance string  `json:"instance"`
 	Epoch    uint64  `json:"epoch"` // of the snapshot it routes by
 	Version  uint64  `json:"version"`
@@ -291,7 +291,7 @@ func (c *Control) DataPlanes(now time.Time) []DataPlane {
 	out := []DataPlane{}
 	for _, p := range c.reports.live(now) {
 		out = append(out, DataPlane{
-			Cluster: p.Cluster, Instance: p.Instance, Age: now.Sub(p.Received).Seconds(),
+			Cluster: p.Member(), Instance: p.Instance, Age: now.Sub(p.Received).Seconds(),
 			Epoch: p.Applied.GetEpoch(), Version: p.Applied.GetVersion(), Refused: p.Applied.GetRefused(),
 		})
 	}

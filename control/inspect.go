@@ -98,7 +98,7 @@ func newestReadings(planes []tick.Report, now time.Time) map[string]reading {
 	newest := map[string]reading{}
 	for _, p := range planes {
 		for _, r := range p.Readings {
-			x := reading{Reading: r, cluster: p.Cluster, instance: p.Instance, since: now.Sub(p.Received)}
+			x := reading{Reading: r, cluster: p.Member(), instance: p.Instance, since: now.Sub(p.Received)}
 			x.tried = x.since + max(0, p.Time.AsTime().Sub(r.Time.AsTime()))
 			if old, ok := newest[r.Engine]; !ok || x.tried < old.tried {
 				newest[r.Engine] = x

@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
+	"github.com/wardrop-lb/wardrop/collect"
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/signals"
@@ -59,11 +58,10 @@ type DataPlane struct {
 
 	control    grpc.ClientConnInterface
 	subscriber *weights.Subscriber
-	scraper    *signals.Scraper
-	pages      *http.Transport // the scraper's
+	reader     *collect.Reader
+	pages      *http.Transport // the reader's
 	prober     *prober
-	sequence   uint64          // of the reports
-	readBy     *fleet.Snapshot // that the scraper's targets are of; the reporter's alone
+	sequence   uint64 // of the reports
 }
 
 // New makes a data plane. It routes from its saved snapshot, if there is one,
@@ -79,7 +77,7 @@ func New(o Options) (*DataPlane, error) {
 	}
 	p := &DataPlane{
 		cluster: o.Cluster, config: o.Proxy, signals: o.Signals, started: time.Now(),
-		instance: newInstance(), log: o.Log.With("cluster", o.Cluster), control: o.Control,
+		instance: collect.NewInstance(), log: o.Log.With("cluster", o.Cluster), control: o.Control,
 		aliasList: o.Aliases, aliases: newAliases(o.Aliases), stored: newStored(), prober: newProber(dial),
 	}
 	p.decisions = &ring{instance: p.instance}
@@ -88,8 +86,9 @@ func New(o Options) (*DataPlane, error) {
 	p.metrics = newMetrics(p, o.Registry)
 	p.memory = newMemory(o.Proxy.RetryBudget, newTransports(o.Proxy, dial, secure), p.metrics)
 	p.pages = &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, TLSClientConfig: secure}
-	p.scraper = signals.NewScraper(context.Background(), signals.Options{
-		Interval: time.Duration(o.Signals.Interval), Timeout: time.Duration(o.Signals.Timeout), Report: p.progressed, Transport: p.pages,
+	p.reader = collect.New(collect.Options{
+		Member: o.Cluster, Instance: p.instance, Interval: time.Duration(o.Signals.Interval), Timeout: time.Duration(o.Signals.Timeout),
+		Transport: p.pages, Read: p.progressed, Registry: o.Registry, Log: p.log,
 	})
 	p.subscriber = &weights.Subscriber{
 		Cluster: o.Cluster, Instance: p.instance, Conn: o.Control, Apply: p.apply, Log: p.log,
@@ -103,12 +102,6 @@ func New(o Options) (*DataPlane, error) {
 		return nil, fmt.Errorf("read the saved snapshot: %w", err)
 	}
 	return p, nil
-}
-
-func newInstance() string {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // it never fails
-	return hex.EncodeToString(b[:])
 }
 
 // Handler serves OpenAI requests.
@@ -128,7 +121,7 @@ func (p *DataPlane) Snapshot() *fleet.Snapshot {
 // Run keeps the data plane connected to the control plane, reads its engines and
 // measures distances until ctx is done. It may be called once.
 func (p *DataPlane) Run(ctx context.Context) {
-	defer p.scraper.Close()
+	defer p.reader.Close()
 	defer p.Close()
 	reporter := &signals.Reporter{Conn: p.control, Interval: time.Duration(p.signals.Report), Build: p.report, Log: p.log}
 	var wg sync.WaitGroup

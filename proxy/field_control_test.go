@@ -204,7 +204,7 @@ func TestField_89_ClientsMakeNoSeries(t *testing.T) {
 	engine := httptest.NewServer(answers("x"))
 	defer engine.Close()
 	defer p.Close()
-	defer p.scraper.Close()
+	defer p.reader.Close()
 	require.NoError(t, p.apply(evenSnapshot(engine.URL)))
 	series := func() (n int) {
 		families, err := registry.Gather()

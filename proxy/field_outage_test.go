@@ -118,7 +118,7 @@ func newBubble(t *testing.T, settings config.Proxy, engines ...http.Handler) *bu
 	t.Cleanup(func() {
 		b.front.CloseIdleConnections()
 		p.Close()
-		p.scraper.Close()
+		p.reader.Close()
 	})
 	return b
 }

@@ -57,7 +57,7 @@ func newPlane(t *testing.T, settings config.Proxy) *DataPlane {
 	})
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
-	t.Cleanup(p.scraper.Close)
+	t.Cleanup(p.reader.Close)
 	return p
 }
 

@@ -49,12 +49,5 @@ func (p *DataPlane) takeInBand(engine string, head http.Header) {
 	if len(report) == 0 {
 		return
 	}
-	outcome := "ok"
-	values, err := signals.ParseORCA(report[0])
-	if err != nil {
-		outcome = "failed"
-	} else if !p.scraper.InBand(engine, values, time.Now()) {
-		outcome = "late"
-	}
-	p.metrics.reading.inBand.WithLabelValues(outcome).Inc()
+	p.reader.InBand(engine, report[0], time.Now())
 }

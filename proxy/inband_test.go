@@ -76,8 +76,7 @@ func (h *harness) reading(doing func(), want func(*pb.Reading) bool) {
 	h.t.Helper()
 	require.Eventually(h.t, func() bool {
 		doing()
-		r := &pb.ReportRequest{}
-		h.plane.reportReadings(r)
+		r := &pb.ReportRequest{Readings: h.plane.readings(true)}
 		return len(r.Readings) == 1 && r.Readings[0].Good != nil && want(r.Readings[0])
 	}, 20*time.Second, 10*time.Millisecond)
 }
@@ -137,8 +136,7 @@ func TestOthersAreNotAsked(t *testing.T) {
 		s.Engines, s.Version = append(s.Engines[:0:0], s.Engines...), 2
 		s.Engines[0].Collector = "d"
 		require.NoError(t, h.plane.apply(&s))
-		r := &pb.ReportRequest{}
-		h.plane.reportReadings(r)
+		r := &pb.ReportRequest{Readings: h.plane.readings(true)}
 		require.Empty(t, r.Readings)
 		h.read(h.post(chat))
 		require.Equal(t, []string{""}, engine.requests())

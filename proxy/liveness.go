@@ -277,10 +277,8 @@ func (p *DataPlane) doubt(row *rowState, i int, silent time.Duration, now int64)
 	seen.doubt.until = now + int64(p.passOver(row, i, protect.Stalled, now))
 }
 
-// progressed takes what came of reading an engine, and what its signals say of its
-// progress.
+// progressed takes what an engine's signals say of its progress.
 func (p *DataPlane) progressed(st signals.State) {
-	p.metrics.reading.count(st)
 	e := p.memory.knownEngine(st.Engine)
 	if e == nil {
 		return

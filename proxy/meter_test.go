@@ -136,11 +136,11 @@ func TestAddress(t *testing.T) {
 func TestReportSaysWhatWasSeen(t *testing.T) {
 	h := newHarness(t, answers("x"), answers("y"))
 	p := h.plane
-	p.report(time.Unix(100, 0))
+	p.report(time.Unix(100, 0), true)
 	for range 20 {
 		h.read(h.post(chat, "X-Priority", "critical"))
 	}
-	r := p.report(time.Unix(102, 0))
+	r := p.report(time.Unix(102, 0), true)
 	require.Equal(t, uint64(2), r.Sequence)
 	require.Len(t, r.Demands, 1)
 	require.Equal(t, uint32(fleet.Critical), r.Demands[0].Priority)

@@ -14,7 +14,6 @@ type metrics struct {
 	retries   *prometheus.CounterVec
 	firstByte *prometheus.HistogramVec
 	cancelled prometheus.Counter
-	reading   *readingMetrics
 }
 
 func newMetrics(p *DataPlane, r prometheus.Registerer) *metrics {
@@ -36,7 +35,6 @@ func newMetrics(p *DataPlane, r prometheus.Registerer) *metrics {
 			Name: "wardrop_proxy_cancelled_total", Help: "Requests whose client went away after the first byte.",
 		}),
 	}
-	m.reading = newReadingMetrics(r)
 	r.MustRegister(m.refused, m.attempts, m.retries, m.firstByte, m.cancelled, (*collector)(p))
 	return m
 }
@@ -60,7 +58,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descInFlight, descWeight, descPenalty, descDemand, descRetried, descTokens, descShed, descEpoch, descVersion, descAge, descStale, descRead, descGood} {
+	for _, d := range []*prometheus.Desc{descInFlight, descWeight, descPenalty, descDemand, descRetried, descTokens, descShed, descEpoch, descVersion, descAge, descStale} {
 		ch <- d
 	}
 }
@@ -76,7 +74,6 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	s, now := t.router.Snapshot, time.Now()
 	age := now.Sub(s.Time)
-	c.collectReadings(ch, now)
 	gauge(descEpoch, float64(s.Epoch))
 	gauge(descVersion, float64(s.Version))
 	gauge(descAge, age.Seconds())

@@ -13,7 +13,6 @@ import (
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/fleet"
-	"github.com/wardrop-lb/wardrop/signals"
 )
 
 // page is an engine that has one page and nothing else.
@@ -47,8 +46,7 @@ func TestEnginesOfEveryKindAreRead(t *testing.T) {
 	require.NoError(t, p.apply(&fleet.Snapshot{Cluster: "c", Engines: engines}))
 	var r *pb.ReportRequest
 	require.Eventually(t, func() bool {
-		r = &pb.ReportRequest{}
-		p.reportReadings(r)
+		r = &pb.ReportRequest{Readings: p.readings(true)}
 		return len(r.Readings) == 3
 	}, 10*time.Second, 5*time.Millisecond)
 	require.Equal(t, []string{"asked", "elsewhere", "named"}, []string{r.Readings[0].Engine, r.Readings[1].Engine, r.Readings[2].Engine})
@@ -72,8 +70,7 @@ func TestEnginesOfEveryKindAreRead(t *testing.T) {
 	// Of one that is gone the values stay as old as they are.
 	leaving.Close()
 	require.Eventually(t, func() bool {
-		r = &pb.ReportRequest{}
-		p.reportReadings(r)
+		r = &pb.ReportRequest{Readings: p.readings(true)}
 		return r.Readings[0].Failures > 0
 	}, 10*time.Second, 5*time.Millisecond)
 	require.Equal(t, 3.0, r.Readings[0].GetRunning())
@@ -91,7 +88,7 @@ func newMeteredPlane(t *testing.T) (*DataPlane, *prometheus.Registry) {
 	})
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
-	t.Cleanup(p.scraper.Close)
+	t.Cleanup(p.reader.Close)
 	return p, registry
 }
 
@@ -111,19 +108,4 @@ func gathered(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 		}
 	}
 	return out
-}
-
-// TestFaultsAreCountedOnce: states carry sums, and begin anew when an engine is.
-func TestFaultsAreCountedOnce(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	m := newReadingMetrics(registry)
-	m.count(signals.State{Engine: "a", Reachable: true, Faults: signals.Faults{Spoilt: 2}})
-	m.count(signals.State{Engine: "a", Reachable: true, Faults: signals.Faults{Spoilt: 5}})
-	m.count(signals.State{Engine: "a", Reachable: true, Err: "x", Faults: signals.Faults{Spoilt: 1, Failed: 1, Redirects: 1}})
-	counts := gathered(t, registry)
-	require.Equal(t, 6.0, counts["wardrop_signals_faults_total spoilt"])
-	require.Equal(t, 1.0, counts["wardrop_signals_faults_total redirect"])
-	require.Equal(t, []float64{2, 1}, []float64{counts["wardrop_signals_reads_total ok"], counts["wardrop_signals_reads_total failed"]})
-	m.forget([]signals.Target{{Engine: "b"}})
-	require.Empty(t, m.last)
 }

@@ -10,87 +10,45 @@ import (
 
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 	"github.com/wardrop-lb/wardrop/fleet"
-	"github.com/wardrop-lb/wardrop/signals"
 )
 
-// report says everything that this data plane knows at an instant.
-func (p *DataPlane) report(now time.Time) *pb.ReportRequest {
+// report says everything that this data plane knows at an instant; of readings what is new,
+// but in the first of a stream.
+func (p *DataPlane) report(now time.Time, first bool) *pb.ReportRequest {
 	p.sequence++
 	r := &pb.ReportRequest{
 		Cluster: p.cluster, Instance: p.instance, Sequence: p.sequence, Time: timestamppb.New(now),
 		Distances: p.prober.report(now), Applied: &pb.Applied{},
 	}
 	r.Applied.Epoch, r.Applied.Version, r.Applied.Refused = p.subscriber.Applied()
-	p.reportReadings(r)
+	r.Readings, r.Partial = p.readings(first), !first
 	p.memory.report(r, now)
 	return r
 }
 
-// reportReadings sets the scraper's targets to the engines that this cluster
-// collects, and reports their newest state.
-func (p *DataPlane) reportReadings(r *pb.ReportRequest) {
+// readings has the engines read that fall to this data plane, and gives what is new of
+// them, or all.
+func (p *DataPlane) readings(all bool) []*pb.Reading {
 	s := p.Snapshot()
 	if s == nil {
-		return
-	}
-	if s != p.readBy {
-		p.setTargets(s)
-		p.readBy = s
-	}
-	for _, st := range p.scraper.States() {
-		r.Readings = append(r.Readings, encodeReading(st))
-	}
-}
-
-// setTargets has the engines read that this cluster collects.
-func (p *DataPlane) setTargets(s *fleet.Snapshot) {
-	var targets []signals.Target
-	for i := range s.Engines {
-		e := &s.Engines[i]
-		if e.Collector != p.cluster || e.URL == "" {
-			if s := p.memory.knownEngine(e.Name); s != nil {
-				s.inBand.tells.Store(false) // nobody would hear it
-			}
-			continue
-		}
-		t := signals.Target{Engine: e.Name, URL: e.URL, Kind: e.Kind, MetricsURL: e.Metrics, Names: signals.NewNames(e.Names)}
-		// What a newer control plane knows to say is read by a newer data plane; the
-		// others must not suffer for it.
-		if _, err := signals.NewAdapter(t); err != nil {
-			p.log.Debug("engine not read", "engine", e.Name, "error", err)
-			continue
-		}
-		targets = append(targets, t)
-	}
-	if err := p.scraper.Set(targets); err != nil {
-		p.log.Warn("some engines cannot be read", "error", err)
-	}
-	p.metrics.reading.forget(targets)
-}
-
-func encodeReading(st signals.State) *pb.Reading {
-	f := st.Faults
-	out := &pb.Reading{
-		Engine: st.Engine, Reachable: st.Reachable, Error: st.Err, Failures: uint32(st.Failures), Time: timestamppb.New(st.Attempt), Kind: st.Kind,
-	}
-	if f != (signals.Faults{}) {
-		out.Faults = &pb.Faults{Failed: f.Failed, Truncated: f.Truncated, Spoilt: f.Spoilt, Redirects: f.Redirects}
-	}
-	if g := st.Signal; g != nil {
-		out.Incarnation, out.Sequence, out.Good = g.Incarnation, g.Sequence, timestamppb.New(g.Time)
-		out.InBand = !g.InBand.IsZero()
-		out.Running, out.Waiting, out.KvUsage, out.Slots = optional(g.Running), optional(g.Waiting), optional(g.KVUsage), optional(g.Slots)
-		out.GenerationTokens, out.PromptTokens, out.Preemptions = optional(g.GenerationTokens), optional(g.PromptTokens), optional(g.Preemptions)
-		out.KvTokens, out.PrefixHits, out.PrefixQueries = optional(g.KVTokens), optional(g.PrefixHits), optional(g.PrefixQueries)
-	}
-	return out
-}
-
-func optional(o signals.Opt) *float64 {
-	if !o.Known {
 		return nil
 	}
-	return &o.Value
+	if read, changed := p.reader.Follow(s); changed {
+		p.memory.readNow(read)
+	}
+	return p.reader.Readings(all)
+}
+
+// readNow notes which engines are read: what the others say in their answers nobody would
+// hear.
+func (m *memory) readNow(read map[string]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, e := range m.engines {
+		if !read[name] {
+			e.inBand.tells.Store(false)
+		}
+	}
 }
 
 // report adds demand, observations and penalties.

@@ -26,8 +26,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wardrop-lb/wardrop/config"
+	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/protect"
-	"github.com/wardrop-lb/wardrop/signals"
 )
 
 // authority signs certificates.
@@ -205,10 +205,12 @@ func TestClientCertificate(t *testing.T) {
 func TestSignalsOverTLS(t *testing.T) {
 	ca := newAuthority(t)
 	h := newHarnessWith(t, config.Proxy{EngineTLS: config.EngineTLS{CAFile: ca.file}})
-	require.NoError(t, h.plane.scraper.Set([]signals.Target{{Engine: "e0", Kind: "vllm", URL: ca.engine("127.0.0.1", false, nil, answers("vllm:num_requests_running 3\n"))}}))
+	h.plane.reader.Follow(&fleet.Snapshot{Engines: []fleet.SnapshotEngine{
+		{Name: "e0", Kind: "vllm", Collector: "c", URL: ca.engine("127.0.0.1", false, nil, answers("vllm:num_requests_running 3\n"))},
+	}})
 	until(t, "the engine is read", func() bool {
-		states := h.plane.scraper.States()
-		return len(states) == 1 && states[0].Signal != nil && states[0].Signal.Running.Value == 3
+		read := h.plane.reader.Readings(true)
+		return len(read) == 1 && read[0].GetRunning() == 3
 	})
 }
 

@@ -30,7 +30,7 @@ func poisson(random *rand.Rand, rate float64, together int) float64 {
 // TestRateFollowsSteps: a step up to three times or down to a third is followed within two
 // ticks to ten percent, and not passed by more.
 func TestRateFollowsSteps(t *testing.T) {
-	for seed := range uint64(50) {
+	for seed := range uint64(8) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		for _, factor := range []float64{3, 1.0 / 3} {
 			var r Rate

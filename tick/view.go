@@ -28,6 +28,14 @@ type Report struct {
 	Received time.Time
 }
 
+// Member is the cluster that the report is of, or what fleet.Collectors names.
+func (r Report) Member() string {
+	if r.Collects != "" {
+		return fleet.Collectors(r.Collects)
+	}
+	return r.Cluster
+}
+
 // View joins the configured fleet with what the data planes report. It is a
 // function of its arguments alone.
 func View(c *config.Config, planes []Report, now time.Time) *fleet.View {
@@ -44,11 +52,7 @@ func View(c *config.Config, planes []Report, now time.Time) *fleet.View {
 func Members(planes []Report) map[string][]string {
 	out := map[string][]string{}
 	for _, p := range planes {
-		of := p.Cluster
-		if p.Collects != "" {
-			of = fleet.Collectors(p.Collects)
-		}
-		out[of] = append(out[of], p.Instance)
+		out[p.Member()] = append(out[p.Member()], p.Instance)
 	}
 	for _, list := range out {
 		slices.Sort(list)

@@ -1,4 +1,4 @@
-package proxy
+package collect
 
 import (
 	"sync"
@@ -9,9 +9,9 @@ import (
 	"github.com/wardrop-lb/wardrop/signals"
 )
 
-// readingMetrics count what reading engines comes to. Labels are codes of our own and
+// metrics count what reading engines comes to. Labels are codes of our own and
 // engines of the snapshot.
-type readingMetrics struct {
+type metrics struct {
 	reads  *prometheus.CounterVec
 	inBand *prometheus.CounterVec
 	faults *prometheus.CounterVec
@@ -20,8 +20,8 @@ type readingMetrics struct {
 	last map[string]signals.Faults // by engine: what was counted already
 }
 
-func newReadingMetrics(r prometheus.Registerer) *readingMetrics {
-	m := &readingMetrics{
+func newMetrics(reader *Reader, r prometheus.Registerer) *metrics {
+	m := &metrics{
 		reads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "wardrop_signals_reads_total", Help: "Attempts to read an engine, by outcome.",
 		}, []string{"outcome"}),
@@ -33,12 +33,12 @@ func newReadingMetrics(r prometheus.Registerer) *readingMetrics {
 		}, []string{"outcome"}),
 		last: map[string]signals.Faults{},
 	}
-	r.MustRegister(m.reads, m.faults, m.inBand)
+	r.MustRegister(m.reads, m.faults, m.inBand, (*collector)(reader))
 	return m
 }
 
 // count takes the outcome of an attempt.
-func (m *readingMetrics) count(st signals.State) {
+func (m *metrics) count(st signals.State) {
 	outcome := "ok"
 	switch {
 	case !st.Reachable:
@@ -64,7 +64,7 @@ func (m *readingMetrics) count(st signals.State) {
 }
 
 // forget drops what is kept of engines that are not read any more.
-func (m *readingMetrics) forget(read []signals.Target) {
+func (m *metrics) forget(read []signals.Target) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	kept := make(map[string]signals.Faults, len(read))
@@ -77,17 +77,26 @@ func (m *readingMetrics) forget(read []signals.Target) {
 }
 
 var (
-	descRead = prometheus.NewDesc("wardrop_signals_engines", "Engines that this data plane reads, by what they are read as.", []string{"kind"}, nil)
+	descRead = prometheus.NewDesc("wardrop_signals_engines", "Engines that are read here, by what they are read as.", []string{"kind"}, nil)
 	descGood = prometheus.NewDesc("wardrop_signals_age_seconds", "Time since an engine last said how it is.", []string{"engine"}, nil)
 )
 
-// collectReadings exports what is known of the engines that are read.
-func (c *collector) collectReadings(ch chan<- prometheus.Metric, now time.Time) {
+// collector reads what is known of the engines when it is scraped.
+type collector Reader
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- descRead
+	ch <- descGood
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	kinds := map[string]int{}
 	for _, st := range c.scraper.States() {
 		kinds[st.Kind]++
 		if st.Signal != nil {
-			ch <- prometheus.MustNewConstMetric(descGood, prometheus.GaugeValue, now.Sub(st.Signal.Time).Seconds(), st.Engine)
+			ch <- prometheus.MustNewConstMetric(descGood, prometheus.GaugeValue, time.Since(st.Signal.Time).Seconds(), st.Engine)
 		}
 	}
 	for kind, n := range kinds {
