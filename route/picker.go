@@ -171,6 +171,12 @@ type Pick struct {
 	// Remembered tells that the prefix went to this engine before.
 	Remembered bool
 
+	// home tells that the engine is where the prefix's cache is to be expected.
+	home bool
+	// learn tells that where the request goes is to be remembered, for the prefix place.
+	learn bool
+	place uint64
+
 	hash  uint64 // of the next probe
 	order [MaxOrder]int32
 	n     int
@@ -248,7 +254,7 @@ func (r *Row) PickAny(h uint64, work, now int64) Pick {
 		}
 		h = mix(h + phi)
 	}
-	return r.Pick(best, work, now)
+	return r.pick(best, work, now, r.allowance)
 }
 
 // relative is an engine's work in flight by its share.

@@ -56,13 +56,15 @@ func (r *Row) remember(p *places) {
 // on, where an uneven load costs most.
 func (r *Row) PickPrefix(h uint64, work, now int64) Pick {
 	if r.places == nil {
-		return r.pick(h, work, now, r.tight)
+		p := r.pick(h, work, now, r.tight)
+		p.home = p.Spilled == 0 && p.Passed == 0 && !p.Probing
+		return p
 	}
 	id, known := r.places.get(h)
 	i, there := r.byID[id]
 	if !known || !there || r.targets[i].Weight < weightFloor {
 		p := r.PickAny(h, work, now)
-		r.places.put(h, engineID(r.targets[p.order[0]].Engine.Name))
+		p.learn, p.place = true, h // once it is known to have room
 		return p
 	}
 	t := &r.targets[i]
@@ -70,7 +72,7 @@ func (r *Row) PickPrefix(h uint64, work, now int64) Pick {
 	if t.Flight.PassedOver() || float64(t.Flight.work.Load()) >= limit {
 		return r.pick(h, work, now, r.tight)
 	}
-	p := Pick{hash: h, Remembered: true}
+	p := Pick{hash: h, Remembered: true, home: true}
 	p.add(i)
 	return p
 }

@@ -141,6 +141,59 @@ func TestAnotherEngineThanTheRememberedOneIsNone(t *testing.T) {
 	require.False(t, p.Remembered)
 }
 
+// fill puts so many requests into each engine and bounds each to ten.
+func fill(t *testing.T, r *Row, requests ...int) {
+	t.Helper()
+	for i, n := range requests {
+		r.targets[i].Limit = 10
+		for range n {
+			_, ok := r.targets[i].Flight.charge(1, 0, 10)
+			require.True(t, ok)
+		}
+	}
+}
+
+// TestFullRowKeepsCaches: a prefix whose engine is full goes elsewhere as long as there is room,
+// and nowhere when there is hardly any; what has no cache anywhere takes what there is.
+func TestFullRowKeepsCaches(t *testing.T) {
+	for name, s := range map[string]*fleet.Snapshot{"remembered": alone(even(4)...), "hashed": snapshot(even(4)...)} {
+		for _, others := range []int{2, 8} {
+			r := New(s, NewFlights(), 5, nil).Row("m")
+			p, c := takePrefix(t, r, 7, 1)
+			c.Release()
+			inside := slices.Repeat([]int{others}, 4)
+			inside[p.At(0)] = 10
+			fill(t, r, inside...)
+			q := r.PickPrefix(7, 1, 0)
+			require.Equal(t, p.At(0), q.At(0), name)
+			_, ok := r.Take(&q, 1, 0)
+			require.Equal(t, others == 2, ok, name)
+			require.Equal(t, others == 2, q.At(0) != p.At(0), name)
+			any := r.PickAny(7, 1, 0)
+			_, ok = r.Take(&any, 1, 0)
+			require.True(t, ok, name)
+		}
+	}
+}
+
+// TestPlaceIsWhereItWent: a new prefix whose engine turns out to be full is remembered where
+// there was room.
+func TestPlaceIsWhereItWent(t *testing.T) {
+	r := New(alone(even(4)...), NewFlights(), 5, nil).Row("m")
+	p := r.PickPrefix(7, 1, 0)
+	inside := []int{0, 0, 0, 0}
+	inside[p.At(0)] = 10
+	fill(t, r, inside...)
+	was := p.At(0)
+	c, ok := r.Take(&p, 1, 0)
+	require.True(t, ok)
+	require.NotEqual(t, was, p.At(0))
+	c.Release()
+	q := r.PickPrefix(7, 1, 0)
+	require.True(t, q.Remembered)
+	require.Equal(t, p.At(0), q.At(0))
+}
+
 // TestDataPlanesAgreeWithoutAMemory: of several, none can know where another sent a
 // prefix.
 func TestDataPlanesAgreeWithoutAMemory(t *testing.T) {

@@ -12,10 +12,25 @@ func (t *Target) admits(now int64) bool {
 // Take charges the pick's first engine. If that is full, the next of the sequence
 // that is well and has room takes its place. It reports false when there is none;
 // the pick is then as it was and nothing is charged.
+//
+// A prefix whose engine is full has its cache there. Where most of the row is full it goes nowhere
+// else: every engine would compute what only one of them has to, and a
+// row that is full because its caches are cold would never get them warm.
 func (r *Row) Take(p *Pick, work, now int64) (Charge, bool) {
+	c, ok := r.take(p, work, now)
+	if ok && p.learn {
+		r.places.put(p.place, engineID(r.targets[p.order[0]].Engine.Name))
+	}
+	return c, ok
+}
+
+func (r *Row) take(p *Pick, work, now int64) (Charge, bool) {
 	t := &r.targets[p.order[0]]
 	if c, ok := t.Flight.charge(work, now, t.Limit); ok {
 		return c, true
+	}
+	if p.home && r.crowded() {
+		return Charge{}, false
 	}
 	next := *p
 	for {
@@ -27,6 +42,27 @@ func (r *Row) Take(p *Pick, work, now int64) (Charge, bool) {
 			return c, true
 		}
 	}
+}
+
+// crowdedPart is the part of a row's room beyond which most of it is full. From a half to
+// nine tenths it makes little difference.
+const crowdedPart = 0.7
+
+// crowded tells whether most of what a data plane may have in the row it has.
+func (r *Row) crowded() bool {
+	inside, room := 0.0, 0.0
+	for i := range r.targets {
+		t := &r.targets[i]
+		if t.Weight < weightFloor {
+			continue
+		}
+		if t.Limit == 0 {
+			return false
+		}
+		inside += float64(t.Flight.requests.Load())
+		room += t.Limit
+	}
+	return inside >= crowdedPart*room
 }
 
 // TakeNext names another engine for a picked request, as Next does, and charges
