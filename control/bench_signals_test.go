@@ -43,7 +43,7 @@ func benchConfig(tb testing.TB) *config.Config {
 	}
 	b.WriteString("}}\nengines:\n")
 	for i := range benchEngines {
-		fmt.Fprintf(&b, "  - {name: e%d, region: r%d, url: \"http://127.0.0.1:9\", kind: vllm, models: [m]}\n", i, i%benchCollectors)
+		fmt.Fprintf(&b, "  - {name: e%d, region: r%d, url: \"http://127.0.0.1:%d\", kind: vllm, models: [m]}\n", i, i%benchCollectors, 10_000+i)
 	}
 	b.WriteString("demand:\n  - {cluster: c, model: m, rate: 50000}\n")
 	c, err := config.Parse("bench.yaml", []byte(b.String()))
