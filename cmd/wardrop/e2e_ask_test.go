@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,13 +16,17 @@ import (
 // the kind, of which one dies, demand as it arrives, distances as they are.
 func TestAskAFleet(t *testing.T) {
 	t.Parallel()
-	r := newRoles(t, 60)
-	x := send(t, r.base, 60, true)
-	r.settled()
-
+	r := newRoles(t, 20)
+	x := send(t, r.base, 20, true)
 	r.control.until("engines are read as what they are", func() bool {
 		var a admin.Engines
-		return get(r.controlURL+"/v1/engines", &a) && len(a.Engines) == 2 && a.Engines[0].Kind == "vllm" && a.Engines[1].Kind == "vllm"
+		return get(r.controlURL+"/v1/engines", &a) && len(a.Engines) == 2 && !slices.ContainsFunc(a.Engines, func(e control.Engine) bool {
+			return e.Kind != "vllm" || e.State != control.EngineLive || e.Reading.Age == nil
+		})
+	})
+	r.control.until("distances are measured", func() bool {
+		var a admin.Distances
+		return get(r.controlURL+"/v1/distances", &a) && a.Distances[0].Source == control.SourceMeasured
 	})
 	code, stdout, stderr := command(t, "engines", "-c", r.file, "--json")
 	require.Zero(t, code, stderr)
@@ -40,7 +45,7 @@ func TestAskAFleet(t *testing.T) {
 
 	r.control.until("demand is measured", func() bool {
 		var a admin.Demand
-		return get(r.controlURL+"/v1/demand", &a) && len(a.Demand) == 1 && a.Demand[0].Source == control.SourceMeasured && a.Demand[0].Window > 5
+		return get(r.controlURL+"/v1/demand", &a) && len(a.Demand) == 1 && a.Demand[0].Source == control.SourceMeasured && a.Demand[0].Window > 5 && a.Demand[0].Samples > 0
 	})
 	code, stdout, stderr = command(t, "demand", "--admin", strings.TrimPrefix(r.controlURL, "http://"), "--json")
 	require.Zero(t, code, stderr)
@@ -48,7 +53,7 @@ func TestAskAFleet(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(stdout), &demand))
 	require.Len(t, demand.Demand, 1)
 	require.Equal(t, control.SourceMeasured, demand.Demand[0].Source)
-	require.InDelta(t, 60, demand.Demand[0].Rate, 12)
+	require.InDelta(t, 20, demand.Demand[0].Rate, 10)
 	require.Positive(t, demand.Demand[0].Requests)
 	require.InDelta(t, 16, float64(demand.Demand[0].OutputTokens)/float64(demand.Demand[0].Samples), 3, "tokens of an answer")
 
@@ -64,5 +69,5 @@ func TestAskAFleet(t *testing.T) {
 	})
 	code, stdout, stderr = command(t, "engines", "-c", r.file)
 	require.Zero(t, code, stderr)
-	require.Regexp(t, `(?m)^small +r +vllm +dead .*connection refused$`, stdout)
+	require.Regexp(t, `(?m)^small +r +vllm +dead\b.*connection refused$`, stdout)
 }
