@@ -27,6 +27,7 @@ func TestVLLM(t *testing.T) {
 		{"Stream", vllmStream},
 		{"Disconnect", vllmDisconnect},
 		{"BlackHole", vllmBlackHole},
+		{"Overload", vllmOverload},
 		{"Drain", vllmDrain},
 		{"Restart", vllmRestart},
 	} {
@@ -160,6 +161,42 @@ func vllmBlackHole(t *testing.T, f *vllmFleet) {
 		require.Empty(t, failed)
 		return by["first"] > 0
 	}), "it comes back")
+}
+
+// vllmOverload: an engine that takes no more says 503, but within the stream if it was
+// asked for one: status 200 has gone out before.
+func vllmOverload(t *testing.T, f *vllmFleet) {
+	v := f.engines["second"]
+	ctx, enough := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	defer clients.Wait()
+	defer enough()
+	for range 6 {
+		clients.Go(func() {
+			resp, err := completion(ctx, t, v.url(), "direct", 3000, true)
+			if err == nil {
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			}
+		})
+	}
+	require.True(t, v.reached(time.Minute, func() bool { return v.running()+v.metric("num_requests_waiting") == 6 }))
+	whole, err := completion(t.Context(), t, v.url(), "one more", 4, false)
+	require.NoError(t, err)
+	body, err := io.ReadAll(whole.Body)
+	require.NoError(t, err)
+	_ = whole.Body.Close()
+	stream, err := completion(t.Context(), t, v.url(), "one more", 4, true)
+	require.NoError(t, err)
+	got := listen(stream.Body)
+	_ = stream.Body.Close()
+	t.Logf("whole: %d, Retry-After %q, %s", whole.StatusCode, whole.Header.Get("Retry-After"), body)
+	t.Logf("stream: %d, %d events, error %s, [DONE] %v", stream.StatusCode, got.events, got.failed, got.done)
+	require.Equal(t, 503, whole.StatusCode)
+	require.Equal(t, 200, stream.StatusCode)
+	require.Contains(t, got.failed, "503")
+	require.Equal(t, 1, got.events)
+	require.Positive(t, v.metric("admission_rejections_total"))
 }
 
 // vllmDrain: with a time to shut down, streams end well; without, they end as if they

@@ -219,7 +219,7 @@ type vllmFleet struct {
 func startVLLMFleet(t *testing.T) *vllmFleet {
 	t.Helper()
 	first := newVLLM(t, freeAddress(t))
-	second := newVLLM(t, freeAddress(t), "--shutdown-timeout", "30")
+	second := newVLLM(t, freeAddress(t), "--shutdown-timeout", "30", "--max-num-queued-reqs", "6")
 	first.ready()
 	second.ready()
 	path, err := binary()
