@@ -46,7 +46,7 @@ var floors = map[string][]string{
 	"collect":               {"api/wardropv1", "fleet", "signals", "weights"},
 	"proxy":                 {"api/wardropv1", "collect", "config", "fleet", "protect", "route", "signals", "weights"},
 	"tick":                  {"api/wardropv1", "config", "fleet", "latency", "policy", "policy/optimal", "policy/proportional", "policy/static"},
-	"control":               {"api/wardropv1", "config", "fleet", "policy", "policy/optimal", "signals", "store", "tick", "weights"},
+	"control":               {"api/wardropv1", "config", "fleet", "latency", "policy", "policy/optimal", "signals", "store", "tick", "weights"},
 	"sim":                   {"api/wardropv1", "config", "enginemodel", "fleet", "fleetgen", "latency", "policy", "policy/optimal", "protect", "route", "tick"},
 	"sim/baseline":          {"enginemodel", "fleet", "route", "sim"},
 	"discover":              {"config"},

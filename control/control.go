@@ -63,6 +63,8 @@ type State struct {
 	// Trouble is why the policy gave no plan this tick, so that a fallback is in
 	// force; empty when all is well.
 	Trouble string
+	// Forecasts is the demand that was measured.
+	Forecasts map[tick.Source]tick.Forecast
 
 	snapshots []*fleet.Snapshot
 }
@@ -215,7 +217,7 @@ func (l *leader) tick(now time.Time) {
 		return
 	}
 	l.last = plan
-	l.state.Store(&State{Plan: plan, View: view, Published: now, TickTook: time.Since(now), Trouble: trouble, snapshots: snapshots})
+	l.state.Store(&State{Plan: plan, View: view, Published: now, TickTook: time.Since(now), Trouble: trouble, Forecasts: l.memory.Forecasts(), snapshots: snapshots})
 	l.metrics.ticks.Observe(time.Since(now).Seconds())
 	if changed {
 		l.log.Debug("plan published", "epoch", l.epoch, "version", l.version, "gap", plan.Gap)

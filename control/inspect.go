@@ -8,6 +8,7 @@ import (
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/latency"
 	"github.com/wardrop-lb/wardrop/signals"
 	"github.com/wardrop-lb/wardrop/tick"
 )
@@ -34,11 +35,22 @@ type Engine struct {
 	Ramp     float64 `json:"ramp,omitempty"`
 	Slowdown float64 `json:"slowdown,omitempty"` // times slower than its profile; 0 if it is not
 	Penalty  float64 `json:"penalty,omitempty"`  // seconds
+	Profile  Profile `json:"profile"`
 	Load     float64 `json:"load"`               // requests/s that the plan sends, by work
 	Capacity float64 `json:"capacity,omitempty"` // requests/s; 0 if the plan does not know it
 	Price    float64 `json:"price,omitempty"`    // seconds
 
 	Reading *EngineReading `json:"reading,omitempty"`
+}
+
+// Profile is what plans take an engine for.
+type Profile struct {
+	Source     string  `json:"source"` // configured, learned or guessed
+	T0         float64 `json:"t0_seconds,omitempty"`
+	Saturation float64 `json:"saturation,omitempty"` // requests/s
+	// Doubt is the relative standard error of what is learned; 0 of what is configured, 1
+	// where nothing is known yet.
+	Doubt float64 `json:"doubt,omitempty"`
 }
 
 // EngineReading is the newest reading of an engine.
@@ -157,7 +169,7 @@ func addPlan(engines []Engine, s *State) {
 	for i := range s.View.Engines {
 		v := &s.View.Engines[i]
 		if e := byName(v.Name); e != nil {
-			e.Ramp, e.Penalty = v.Ramp, v.Penalty
+			e.Ramp, e.Penalty, e.Profile = v.Ramp, v.Penalty, profileOf(v)
 			if v.Slowdown > 1 {
 				e.Slowdown = v.Slowdown
 			}
@@ -171,11 +183,24 @@ func addPlan(engines []Engine, s *State) {
 	}
 }
 
+func profileOf(e *fleet.Engine) Profile {
+	p := Profile{Source: SourceConfigured, T0: e.Profile.T0, Saturation: latency.New(e.Profile).Saturation()}
+	switch {
+	case e.Learn && !e.Learned:
+		p = Profile{Source: SourceGuessed, Doubt: 1}
+	case e.Learn:
+		p.Source, p.Doubt = SourceLearned, e.Doubt
+	}
+	return p
+}
+
 // What Demand.Source and Distance.Source may be.
 const (
 	SourceMeasured   = "measured"
 	SourceExpected   = "expected"   // demand that the configuration says
-	SourceConfigured = "configured" // a distance that the configuration says
+	SourceConfigured = "configured" // a distance or a profile that the configuration says
+	SourceLearned    = "learned"    // a profile, from what the engine or others of its kind did
+	SourceGuessed    = "guessed"    // a profile of which nothing is known yet
 	SourceGeography  = "geography"  // a distance by the regions' coordinates
 )
 
@@ -184,8 +209,13 @@ type Demand struct {
 	Cluster  string         `json:"cluster"`
 	Model    string         `json:"model"`
 	Priority fleet.Priority `json:"priority"`
-	Rate     float64        `json:"rate"`   // requests/s by which the next plan is made
+	Rate     float64        `json:"rate"`   // requests/s that are expected in the next tick
 	Source   string         `json:"source"` // measured or expected
+	// Missed is by which part of itself the forecast for the next tick was wrong so far, in
+	// the mean; Dispersion the variance of counts over their mean, 1 where arrivals come by
+	// chance alone. Both are 0 while they are not known.
+	Missed     float64 `json:"missed,omitempty"`
+	Dispersion float64 `json:"dispersion,omitempty"`
 	// DataPlanes is how many measure it; Age is that of the oldest of their reports, and
 	// Window what their rates cover, in seconds.
 	DataPlanes int     `json:"data_planes"`
@@ -226,9 +256,17 @@ func (c *Control) Demands(now time.Time) []Demand {
 			}
 		}
 	}
+	var forecasts map[tick.Source]tick.Forecast
+	if s := c.state.Load(); s != nil {
+		forecasts = s.Forecasts
+	}
 	for i := range out { // the view may have taken what was expected instead
-		if out[i].DataPlanes > 0 && measured[i] == out[i].Rate {
-			out[i].Source = SourceMeasured
+		d := &out[i]
+		if d.DataPlanes > 0 && measured[i] == d.Rate {
+			d.Source = SourceMeasured
+		}
+		if f, ok := forecasts[tick.Source{Cluster: d.Cluster, Model: d.Model, Priority: d.Priority}]; ok && d.Source == SourceMeasured {
+			d.Rate, d.Missed, d.Dispersion = f.Rate, f.Missed, f.Dispersion
 		}
 	}
 	return out

@@ -59,8 +59,12 @@ func TestEnginesAsTheControlPlaneSeesThem(t *testing.T) {
 		stale := read("far", 20*time.Second, 20*time.Second)
 		r.Readings = []*pb.Reading{read("near", time.Second, time.Second), stale, gone, read("mute", time.Second, 0)}
 	})
+	learned := fleet.Profile{T0: 1, UMax: 100, Batch: 100, Kappa: 0.9}
 	c.state.Store(&State{
-		View: &fleet.View{Engines: []fleet.Engine{{Name: "near", Ramp: 0.3, Slowdown: 2, Penalty: 0.5}, {Name: "unknown"}}},
+		View: &fleet.View{Engines: []fleet.Engine{
+			{Name: "near", Ramp: 0.3, Slowdown: 2, Penalty: 0.5, Profile: learned, Learn: true, Learned: true, Doubt: 0.02},
+			{Name: "unknown"}, {Name: "far", Profile: learned, Learn: true}, {Name: "gone", Profile: learned},
+		}},
 		Plan: &fleet.Plan{Engines: []fleet.EngineLoad{{Name: "near", Load: 3, Capacity: 10, Latency: 1, Penalty: 0.5}}},
 	})
 	engines := map[string]Engine{}
@@ -78,11 +82,14 @@ func TestEnginesAsTheControlPlaneSeesThem(t *testing.T) {
 	require.Equal(t, Engine{
 		Name: "near", Region: "a", URL: "http://near", Models: []string{"demo"}, Kind: "vllm", State: EngineLive,
 		Ramp: 0.3, Slowdown: 2, Penalty: 0.5, Load: 3, Capacity: 10, Price: 1.5,
+		Profile: Profile{Source: SourceLearned, T0: 1, Saturation: 50, Doubt: 0.02},
 		Reading: &EngineReading{Cluster: "a", Instance: "i", Tried: 2, Age: f(2), Running: f(7)},
 	}, engines["near"])
 	require.Equal(t, &EngineReading{
 		Cluster: "a", Instance: "i", Tried: 3, Age: f(31), Running: f(7), Error: "refused", Failures: 2, Faults: &Faults{Failed: 2},
 	}, engines["gone"].Reading)
+	require.Equal(t, Profile{Source: SourceGuessed, Doubt: 1}, engines["far"].Profile)
+	require.Equal(t, Profile{Source: SourceConfigured, T0: 1, Saturation: 50}, engines["gone"].Profile)
 	require.Nil(t, engines["mute"].Reading.Age)
 	require.Equal(t, "none", engines["quiet"].Kind)
 	require.Nil(t, engines["quiet"].Reading)
@@ -118,6 +125,28 @@ func TestDemandAddsUp(t *testing.T) {
 		Cluster: "a", Model: "demo", Priority: fleet.Standard, Rate: 60, Source: SourceMeasured, DataPlanes: 2, Age: 3, Window: 10,
 		Requests: 1200, Retries: 10, Cancelled: 8, Samples: 200, Estimated: 20, PromptTokens: 10000, OutputTokens: 6000, CachedTokens: 2000,
 	}}, c.Demands(now))
+}
+
+// TestDemandIsForecast: of measured demand what the last tick made of it is said.
+func TestDemandIsForecast(t *testing.T) {
+	c := inspect(t, func(r *pb.ReportRequest) {
+		r.Demands = []*pb.Demand{{Model: "demo", Priority: uint32(fleet.Standard), Rate: 30, Count: 600, Window: 10}}
+	})
+	l := &leader{Control: c, epoch: 1}
+	for i := range 20 {
+		at := now.Add(time.Duration(i) * 2 * time.Second)
+		r := reported(func(r *pb.ReportRequest) {
+			r.Sequence, r.Time = uint64(i+2), timestamppb.New(at)
+			// 20 and 40 requests by turns in two seconds: 15 a second, and more than chance.
+			r.Demands = []*pb.Demand{{Model: "demo", Priority: uint32(fleet.Standard), Rate: 15, Count: uint64(600 + 30*i + 10*(i%2)), Window: 10}}
+		})
+		c.reports.add(r.ReportRequest, at)
+		l.tick(at)
+	}
+	d := c.Demands(now.Add(38 * time.Second))[0]
+	require.InEpsilon(t, 15, d.Rate, 0.05)
+	require.InEpsilon(t, 1.0/3, d.Missed, 0.1)
+	require.Greater(t, d.Dispersion, 1.1)
 }
 
 func TestDistancesSayWhereTheyComeFrom(t *testing.T) {

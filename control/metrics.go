@@ -42,12 +42,16 @@ var (
 	descPlanes    = prometheus.NewDesc("wardrop_control_data_planes", "Data planes that report.", []string{"cluster"}, nil)
 	descLoad      = prometheus.NewDesc("wardrop_control_engine_load", "Requests/s that the plan gives to an engine.", []string{"engine"}, nil)
 	descCapacity  = prometheus.NewDesc("wardrop_control_engine_capacity", "Requests/s that an engine may get.", []string{"engine"}, nil)
+	descSlowdown  = prometheus.NewDesc("wardrop_control_engine_slowdown", "Times slower than its profile that an engine is taken for; 1 is not slow.", []string{"engine"}, nil)
+	descDoubt     = prometheus.NewDesc("wardrop_control_engine_doubt", "Relative standard error of an engine's profile that is learned; 1 while it is a guess.", []string{"engine"}, nil)
+	descDemand    = prometheus.NewDesc("wardrop_control_demand_rate", "Requests/s that are expected in the next tick, as measured.", []string{"cluster", "model", "priority"}, nil)
+	descMissed    = prometheus.NewDesc("wardrop_control_demand_missed", "By which part of itself that was wrong, in the mean.", []string{"cluster", "model", "priority"}, nil)
 	descPrice     = prometheus.NewDesc("wardrop_control_engine_price_seconds", "What one more unit of work at an engine costs everybody.", []string{"engine"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descEpoch, descVersion, descAge, descGap, descObjective, descFallback, descPlanes, descLoad, descCapacity, descPrice} {
+	for _, d := range []*prometheus.Desc{descEpoch, descVersion, descAge, descGap, descObjective, descFallback, descPlanes, descLoad, descCapacity, descPrice, descSlowdown, descDoubt, descDemand, descMissed} {
 		ch <- d
 	}
 }
@@ -85,6 +89,17 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		fallback = 1
 	}
 	gauge(descFallback, fallback)
+	for i := range s.View.Engines {
+		e := &s.View.Engines[i]
+		gauge(descSlowdown, max(1, e.Slowdown), e.Name)
+		if p := profileOf(e); e.Learn {
+			gauge(descDoubt, p.Doubt, e.Name)
+		}
+	}
+	for of, f := range s.Forecasts {
+		gauge(descDemand, f.Rate, of.Cluster, of.Model, of.Priority.String())
+		gauge(descMissed, f.Missed, of.Cluster, of.Model, of.Priority.String())
+	}
 	for i := range s.Plan.Engines {
 		e := &s.Plan.Engines[i]
 		gauge(descLoad, e.Load, e.Name)

@@ -79,9 +79,11 @@ type Engine struct {
 	// is that of the slow engine. 0 is 1, not slow.
 	Slowdown float64
 	// Learn says that Profile is a guess, to be replaced by what the engine turns out to
-	// be, and Doubt how uncertain that still is: the relative standard error of T0,
-	// from 1 down towards 0. Engines of the same Hardware and Models are expected to be alike.
+	// be, Learned that it has been, and Doubt how uncertain that still is: the relative standard
+	// error of T0, from 1 down towards 0. Engines of the same Hardware and Models are
+	// expected to be alike.
 	Learn    bool
+	Learned  bool
 	Doubt    float64
 	Hardware string
 }

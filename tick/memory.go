@@ -49,3 +49,26 @@ func (m *Memory) Learned() map[string]fleet.Profile {
 
 // Restore goes on from what the last leader had learned. It comes before the first Apply.
 func (m *Memory) Restore(learned map[string]fleet.Profile) { m.known.restored = maps.Clone(learned) }
+
+// Source names a stream of demand.
+type Source struct {
+	Cluster, Model string
+	Priority       fleet.Priority
+}
+
+// Forecast is what is expected of a stream of demand in the next tick, and how good such
+// expectations have been.
+type Forecast struct {
+	Rate       float64 // requests/s
+	Missed     float64 // by which part of itself it was wrong, in the mean
+	Dispersion float64 // variance of counts over their mean, at least 1
+}
+
+// Forecasts are those of all demand that has been measured for long enough.
+func (m *Memory) Forecasts() map[Source]Forecast {
+	out := make(map[Source]Forecast, len(m.rates.known))
+	for k, r := range m.rates.known {
+		out[Source{k.cluster, k.model, k.priority}] = Forecast{r.Mean(), r.Missed(), r.Dispersion()}
+	}
+	return out
+}

@@ -75,7 +75,7 @@ func (p *profiles) apply(view *fleet.View, flows map[string]flow, newest map[str
 		}
 		if l.applied.T0 > 0 {
 			kappa, tokens, slots := e.Profile.Kappa, e.Profile.Tokens, e.Profile.Slots
-			e.Profile = l.applied
+			e.Profile, e.Learned = l.applied, true
 			e.Profile.Kappa, e.Profile.Tokens, e.Profile.Slots = kappa, tokens, slots
 		}
 	}

@@ -38,6 +38,21 @@ eu-2    eu      auto  dead                          -        -        -    -    
 us-1    us      none  unread                        -        -        -    -     1.235e+06  -     -        -
 `, out.String(), "no penalty anywhere, so no column of penalties")
 	out.Reset()
+	require.NoError(t, writeEngines(out, &admin.Engines{Engines: []control.Engine{
+		{Name: "a", State: "live", Profile: control.Profile{Source: control.SourceConfigured, T0: 0.25}},
+		{Name: "b", State: "live", Profile: control.Profile{Source: control.SourceLearned, T0: 1.2345, Doubt: 0.021}},
+		{Name: "c", State: "live", Profile: control.Profile{Source: control.SourceLearned, T0: 1.2345, Doubt: 1}},
+		{Name: "d", State: "live", Profile: control.Profile{Source: control.SourceGuessed, Doubt: 1}},
+		{Name: "e", State: "dead"},
+	}}))
+	require.Equal(t, `ENGINE  STATE  PROFILE
+a       live   0.25s
+b       live   1.23s ±2%
+c       live   ~1.23s
+d       live   learning
+e       dead   -
+`, out.String())
+	out.Reset()
 	require.NoError(t, writeEngines(out, &admin.Engines{}))
 	require.Equal(t, "There are no engines.\n", out.String())
 }
@@ -61,6 +76,13 @@ b        demo   batch     9      expected  -         -            -
 	require.Equal(t, `CLUSTER  MODEL  PRIORITY  REQ/S  SOURCE    REQUESTS  RETRIES  CANCELLED  PROMPT  CACHED  OUTPUT  DATA PLANES  AGE
 a        demo   standard  30.12  measured  600       3        1          500     25%     64      2            0.5s
 a        demo   standard  30.12  measured  600       -        -          ~50     -       ~5      2            0.5s
+`, out.String())
+	out.Reset()
+	forecast := demand[0]
+	forecast.Missed, forecast.Dispersion = 0.12, 1.42
+	require.NoError(t, writeDemand(out, &admin.Demand{Demand: []control.Demand{forecast}}))
+	require.Equal(t, `CLUSTER  MODEL  PRIORITY  REQ/S  FORECAST  BURSTY  SOURCE    REQUESTS  DATA PLANES  AGE
+a        demo   standard  30.12  ±12%      1.4     measured  600       2            0.5s
 `, out.String())
 	out.Reset()
 	require.NoError(t, writeDemand(out, &admin.Demand{Demand: demand[1:]}))

@@ -36,6 +36,8 @@ func writeDemand(w io.Writer, a *admin.Demand) error {
 		{"MODEL", func(d control.Demand) string { return d.Model }},
 		{"PRIORITY", func(d control.Demand) string { return d.Priority.String() }},
 		{"REQ/S", func(d control.Demand) string { return fmt.Sprintf("%.4g", d.Rate) }},
+		{"FORECAST", func(d control.Demand) string { return positive(100*d.Missed, "±%.0f%%") }},
+		{"BURSTY", func(d control.Demand) string { return positive(d.Dispersion, "%.1f") }},
 		{"SOURCE", func(d control.Demand) string { return d.Source }},
 		{"REQUESTS", measured(func(d control.Demand) string { return fmt.Sprint(d.Requests) })},
 		{"RETRIES", func(d control.Demand) string { return positive(float64(d.Retries), "%.0f") }},

@@ -47,6 +47,7 @@ func writeEngines(w io.Writer, a *admin.Engines) error {
 		})},
 		{"LOAD", func(e control.Engine) string { return positive(e.Load, "%.4g") }},
 		{"CAPACITY", func(e control.Engine) string { return positive(e.Capacity, "%.4g") }},
+		{"PROFILE", engineProfile},
 		{"PENALTY", func(e control.Engine) string { return positive(e.Penalty, "%.3gs") }},
 		{"AGE", reading(func(r *control.EngineReading) string {
 			if r.Age == nil {
@@ -57,6 +58,23 @@ func writeEngines(w io.Writer, a *admin.Engines) error {
 		{"READ BY", reading(func(r *control.EngineReading) string { return r.Cluster })},
 		{"TROUBLE", reading(func(r *control.EngineReading) string { return strings.Join(strings.Fields(r.Error), " ") })},
 	})
+}
+
+// engineProfile says what an engine is taken for: the time of a request alone, and how well
+// that is known.
+func engineProfile(e control.Engine) string {
+	switch p := e.Profile; p.Source {
+	case control.SourceConfigured:
+		return fmt.Sprintf("%.3gs", p.T0)
+	case control.SourceLearned:
+		if p.Doubt >= 1 { // of others of its kind
+			return fmt.Sprintf("~%.3gs", p.T0)
+		}
+		return fmt.Sprintf("%.3gs ±%.0f%%", p.T0, 100*p.Doubt)
+	case control.SourceGuessed:
+		return "learning"
+	}
+	return ""
 }
 
 // engineState says in which state an engine is, and what limits it.
