@@ -57,6 +57,17 @@ func Control(c *control.Control, metrics prometheus.Gatherer) http.Handler {
 	mux.HandleFunc("GET /v1/engines", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, Engines{c.Engines(time.Now())})
 	})
+	drain := func(on bool) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if name := r.PathValue("engine"); !c.Drain(name, on) {
+				fail(w, http.StatusNotFound, fmt.Sprintf("there is no engine %q", name))
+				return
+			}
+			w.WriteHeader(http.StatusNoContent)
+		}
+	}
+	mux.HandleFunc("PUT /v1/engines/{engine}/drain", drain(true))
+	mux.HandleFunc("DELETE /v1/engines/{engine}/drain", drain(false))
 	mux.HandleFunc("GET /v1/demand", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, Demand{c.Demands(time.Now())})
 	})

@@ -54,14 +54,28 @@ func (c Client) Distances(ctx context.Context) (*Distances, error) {
 	return &out, c.get(ctx, "/v1/distances", &out)
 }
 
+// Drain takes an engine out of all plans, or back in.
+func (c Client) Drain(ctx context.Context, engine string, drain bool) error {
+	method := http.MethodPut
+	if !drain {
+		method = http.MethodDelete
+	}
+	return c.do(ctx, method, "/v1/engines/"+url.PathEscape(engine)+"/drain", nil)
+}
+
 func (c Client) get(ctx context.Context, path string, into any) error {
+	return c.do(ctx, http.MethodGet, path, into)
+}
+
+// do asks; into is nil where nothing is answered.
+func (c Client) do(ctx context.Context, method, path string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
 	base := c.Base
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(base, "/")+path, nil)
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(base, "/")+path, nil)
 	if err != nil {
 		return err
 	}
@@ -70,6 +84,9 @@ func (c Client) get(ctx context.Context, path string, into any) error {
 		return fmt.Errorf("the control plane does not answer: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
+	if into == nil && resp.StatusCode == http.StatusNoContent {
+		return nil
+	}
 	if resp.StatusCode != http.StatusOK {
 		var e struct{ Error string }
 		if json.NewDecoder(resp.Body).Decode(&e) != nil || e.Error == "" {

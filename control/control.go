@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,6 +52,7 @@ type Control struct {
 	reports   *reports
 	config    atomic.Pointer[config.Config]
 	state     atomic.Pointer[State]
+	drained   drained
 	stop      context.CancelFunc
 }
 
@@ -74,7 +76,7 @@ func New(o Options) *Control {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &Control{
 		store: o.Store, planPath: o.PlanPath, log: o.Log, reports: newReports(),
-		publisher: weights.NewPublisher(ctx), stop: stop,
+		publisher: weights.NewPublisher(ctx), stop: stop, drained: drained{names: map[string]bool{}},
 	}
 	c.config.Store(o.Config)
 	c.metrics = newMetrics(c, o.Registry)
@@ -115,6 +117,8 @@ func (c *Control) Run(ctx context.Context) error {
 	c.gather(ctx)
 	l := &leader{Control: c, epoch: epoch, last: last.Plan}
 	l.memory.Restore(last.Learned)
+	c.drained.set(last.Drained)
+	l.savedDrained = last.Drained
 	for {
 		l.fence(ctx)
 		l.tick(time.Now())
@@ -178,7 +182,9 @@ type leader struct {
 	policyOf config.Policy // what policy was made of
 	memory   tick.Memory
 	saved    time.Time // when the plan and what was learned were saved last
-	deadline time.Time // when this tick's solve must have ended
+
+	savedDrained []string
+	deadline     time.Time // when this tick's solve must have ended
 }
 
 // saveAfter is how long what was learned waits to be saved while plans do not change.
@@ -193,7 +199,7 @@ func (l *leader) expired() bool { return time.Now().After(l.deadline) }
 
 // tick plans once and publishes.
 func (l *leader) tick(now time.Time) {
-	cfg := l.config.Load()
+	cfg := l.inForce()
 	l.deadline = time.Now().Add(max(time.Duration(cfg.Policy.Tick)/2, leastSolve))
 	if l.policy == nil || l.policyOf != cfg.Policy {
 		l.policy, l.policyOf = tick.Policy(cfg.Policy, optimal.Options{Warm: true, Run: parallel, Expired: l.expired}), cfg.Policy
@@ -222,9 +228,10 @@ func (l *leader) tick(now time.Time) {
 	if changed {
 		l.log.Debug("plan published", "epoch", l.epoch, "version", l.version, "gap", plan.Gap)
 	}
-	if changed || now.Sub(l.saved) > saveAfter {
-		l.saved = now
-		if err := save(l.planPath, plan, l.memory.Learned()); err != nil {
+	drained := l.drained.list()
+	if changed || now.Sub(l.saved) > saveAfter || !slices.Equal(drained, l.savedDrained) {
+		l.saved, l.savedDrained = now, drained
+		if err := save(l.planPath, saved{plan, l.memory.Learned(), drained}); err != nil {
 			l.log.Warn("plan not saved for the next leader", "error", err)
 		}
 	}

@@ -84,7 +84,7 @@ type Faults struct {
 
 // Engines lists the engines of the configuration in force, by name.
 func (c *Control) Engines(now time.Time) []Engine {
-	cfg, state := c.config.Load(), c.State()
+	cfg, state := c.inForce(), c.State()
 	readings := newestReadings(c.reports.live(now), now)
 	out := make([]Engine, 0, len(cfg.Engines))
 	for i := range cfg.Engines {
@@ -240,7 +240,7 @@ type demandKey struct {
 // Demands lists the demand by cluster, model and priority.
 func (c *Control) Demands(now time.Time) []Demand {
 	planes := c.reports.live(now)
-	view := tick.View(c.config.Load(), planes, now)
+	view := tick.View(c.inForce(), planes, now)
 	out := make([]Demand, 0, len(view.Demands))
 	at := map[demandKey]int{}
 	for _, d := range view.Demands {
@@ -296,7 +296,7 @@ type Distance struct {
 
 // Distances lists the distances by cluster, region and engine.
 func (c *Control) Distances(now time.Time) []Distance {
-	cfg, planes := c.config.Load(), c.reports.live(now)
+	cfg, planes := c.inForce(), c.reports.live(now)
 	measured := tick.Measured(planes, now)
 	out := []Distance{}
 	for _, d := range cfg.View().Distances {

@@ -12,21 +12,22 @@ import (
 	"github.com/wardrop-lb/wardrop/fleet"
 )
 
-// saved is what the next leader goes on from: the plan in force, and the profiles that were
-// learned.
+// saved is what the next leader goes on from: the plan in force, the profiles that were
+// learned, the engines that are drained.
 type saved struct {
 	*fleet.Plan
 	Learned map[string]fleet.Profile `json:",omitempty"`
+	Drained []string                 `json:",omitempty"` // by an operator
 }
 
 // save keeps what the next leader needs: of the plan the weights in use.
-func save(path string, p *fleet.Plan, learned map[string]fleet.Profile) error {
+func save(path string, s saved) error {
 	if path == "" {
 		return nil
 	}
-	slim := *p
-	slim.Rows = make([]fleet.Row, len(p.Rows))
-	for i, r := range p.Rows {
+	slim := *s.Plan
+	slim.Rows = make([]fleet.Row, len(s.Rows))
+	for i, r := range s.Rows {
 		arcs := make([]fleet.Arc, 0, 8)
 		for _, a := range r.Arcs {
 			if a.Weight > 0 {
@@ -36,7 +37,7 @@ func save(path string, p *fleet.Plan, learned map[string]fleet.Profile) error {
 		r.Arcs = arcs
 		slim.Rows[i] = r
 	}
-	data, err := json.Marshal(saved{&slim, learned})
+	data, err := json.Marshal(saved{&slim, s.Learned, s.Drained})
 	if err != nil {
 		return err
 	}

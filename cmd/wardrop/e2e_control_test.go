@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -197,4 +198,25 @@ $`, table)
 		require.Empty(t, stdout)
 		require.Equal(t, want+"\n", stderr)
 	}
+}
+
+// TestDrain takes an engine out by command, over a restart of the control plane, and back in.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	c := startControlPlane(t)
+	code, out, errors := wardrop(t, "drain", "near", "-c", c.file)
+	require.Zero(t, code, errors)
+	require.Contains(t, out, "near gets nothing new")
+	gone := func() bool { p := c.plan(); return p != nil && p.Rows[0].Weights["near"] == 0 }
+	c.until("the plan leaves it out", gone)
+	c.ticks(1)
+	require.Zero(t, c.stop(syscall.SIGTERM))
+	c.process = start(t, "control", "-c", c.file)
+	c.until("the next control plane leaves it out", gone)
+	code, _, errors = wardrop(t, "drain", "near", "--undo", "--admin", c.admin)
+	require.Zero(t, code, errors)
+	c.until("it is back", func() bool { p := c.plan(); return p != nil && p.Rows[0].Weights["near"] > 0 })
+	code, _, errors = wardrop(t, "drain", "nobody", "--admin", c.admin)
+	require.NotZero(t, code)
+	require.Contains(t, errors, `there is no engine "nobody"`)
 }

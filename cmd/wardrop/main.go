@@ -40,6 +40,7 @@ type cli struct {
 	Sim        simCmd        `cmd:"" help:"Simulate a scenario under several policies and compare them."`
 	Why        whyCmd        `cmd:"" help:"Ask a running control plane why."`
 	Engines    enginesCmd    `cmd:"" help:"Show the engines of a running control plane: their state, signals, load."`
+	Drain      drainCmd      `cmd:"" help:"Take an engine out of all plans, or back in: it finishes what it has."`
 	Demand     demandCmd     `cmd:"" help:"Show what arrives where, as a running control plane knows it."`
 	Distances  distancesCmd  `cmd:"" help:"Show how far regions are from clusters, measured or configured."`
 	Check      checkCmd      `cmd:"" help:"Validate a configuration file; exit 2 if it is wrong."`
