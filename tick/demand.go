@@ -124,7 +124,7 @@ type rates struct {
 // planeCounts is what a data plane counted when it last reported, and rates since the
 // report before.
 type planeCounts struct {
-	at    time.Time
+	at    mark
 	total map[demandKey]float64
 	rate  map[demandKey]float64
 }
@@ -162,7 +162,7 @@ func (r *rates) count(planes []Report) map[demandKey]float64 {
 	next := make(map[string]*planeCounts, len(planes))
 	for _, p := range planes {
 		plane := r.planes[p.Instance]
-		if plane == nil || !p.Time.AsTime().Equal(plane.at) {
+		if plane == nil || !p.Time.AsTime().Equal(plane.at.own) {
 			plane = plane.advance(p)
 		}
 		next[p.Instance] = plane
@@ -177,19 +177,20 @@ func (r *rates) count(planes []Report) map[demandKey]float64 {
 // advance makes rates of a report and the one before. Of a data plane that is new, or
 // counts anew, they are its own.
 func (p *planeCounts) advance(r Report) *planeCounts {
-	out := &planeCounts{at: r.Time.AsTime(), total: make(map[demandKey]float64, len(r.Demands)), rate: make(map[demandKey]float64, len(r.Demands))}
+	out := &planeCounts{at: r.mark(), total: make(map[demandKey]float64, len(r.Demands)), rate: make(map[demandKey]float64, len(r.Demands))}
 	for _, d := range r.Demands {
 		if d.Priority >= fleet.NumPriorities || !plausible(d.Rate) {
 			continue
 		}
 		key := demandKey{r.Cluster, d.Model, fleet.Priority(d.Priority)}
 		out.total[key], out.rate[key] = float64(d.Count), d.Rate
-		if p == nil || out.at.Before(p.at) {
+		if p == nil {
 			continue
 		}
 		// A model that is new has come within this time.
-		if grown := out.total[key] - p.total[key]; grown >= 0 {
-			out.rate[key] = grown / out.at.Sub(p.at).Seconds()
+		seconds := out.at.since(p.at)
+		if grown := out.total[key] - p.total[key]; grown >= 0 && seconds > 0 {
+			out.rate[key] = grown / seconds
 		}
 	}
 	return out

@@ -3,7 +3,6 @@ package tick
 import (
 	"math"
 	"slices"
-	"time"
 
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 	"github.com/wardrop-lb/wardrop/fleet"
@@ -19,7 +18,7 @@ type paces struct {
 // planePace is what one data plane counted: totals as it last said, and rates since
 // the time before.
 type planePace struct {
-	at    time.Time
+	at    mark
 	seen  map[seenKey]counted
 	rates map[string]flow // by engine
 }
@@ -42,8 +41,8 @@ func (p *paces) of(view *fleet.View, planes []Report) map[string]flow {
 	sum, network := map[string]flow{}, networkOf(view)
 	for _, r := range planes {
 		plane := p.planes[r.Instance]
-		if plane == nil || !r.Time.AsTime().Equal(plane.at) {
-			plane = plane.advance(r.ReportRequest, work, network)
+		if plane == nil || !r.Time.AsTime().Equal(plane.at.own) {
+			plane = plane.advance(r, work, network)
 		}
 		next[r.Instance] = plane
 		for name, f := range plane.rates {
@@ -56,11 +55,11 @@ func (p *paces) of(view *fleet.View, planes []Report) map[string]flow {
 }
 
 // advance makes rates of a report and the one before, if there was one.
-func (p *planePace) advance(r *pb.ReportRequest, work map[string]float64, network func(cluster, engine string) float64) *planePace {
-	out := &planePace{at: r.Time.AsTime(), seen: make(map[seenKey]counted, len(r.Observations)), rates: map[string]flow{}}
+func (p *planePace) advance(r Report, work map[string]float64, network func(cluster, engine string) float64) *planePace {
+	out := &planePace{at: r.mark(), seen: make(map[seenKey]counted, len(r.Observations)), rates: map[string]flow{}}
 	seconds := 0.0
 	if p != nil {
-		seconds = out.at.Sub(p.at).Seconds()
+		seconds = out.at.since(p.at)
 	}
 	for _, o := range r.Observations {
 		key, now := seenKey{o.Engine, o.Model}, counted{float64(o.Requests), o.InFlight, float64(o.Ended), o.Spent}

@@ -107,7 +107,7 @@ func TestPaceSurvivesDataPlanes(t *testing.T) {
 	var p paces
 	view := &fleet.View{}
 	report := func(second int64, requests uint64) []Report {
-		return []Report{{ReportRequest: &pb.ReportRequest{Instance: "a", Time: timestamppb.New(time.Unix(second, 0)), Observations: []*pb.Observation{
+		return []Report{{Received: time.Unix(second, 0), ReportRequest: &pb.ReportRequest{Instance: "a", Time: timestamppb.New(time.Unix(second, 0)), Observations: []*pb.Observation{
 			{Engine: "e", Model: "m", Requests: requests, InFlight: 4, Ended: max(requests, 4) - 4, Spent: float64(requests) / 2},
 		}}}}
 	}

@@ -36,6 +36,25 @@ func (r Report) Member() string {
 	return r.Cluster
 }
 
+// mark is when a report was made, by its maker's clock and by ours.
+type mark struct{ own, ours time.Time }
+
+func (r Report) mark() mark { return mark{r.Time.AsTime(), r.Received} }
+
+// clockJump is by how much the time between two reports may differ by either clock: more is no
+// delay on the way but a clock that was set.
+const clockJump = 2 * time.Second
+
+// since is the seconds between two reports of one maker, 0 where they cannot be told: by
+// its own clock, which knows of no delays, unless that was set meanwhile.
+func (m mark) since(before mark) float64 {
+	own, ours := m.own.Sub(before.own), m.ours.Sub(before.ours)
+	if own <= 0 || own-ours > clockJump || ours-own > clockJump {
+		own = ours
+	}
+	return max(0, own.Seconds())
+}
+
 // View joins the configured fleet with what the data planes report. It is a
 // function of its arguments alone.
 func View(c *config.Config, planes []Report, now time.Time) *fleet.View {
