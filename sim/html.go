@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
@@ -17,8 +18,9 @@ var reportText string
 var report = template.Must(template.New("report").Parse(reportText))
 
 // WriteHTML writes a report that stands alone: figures, each engine's load over time
-// under each policy, and how latencies are distributed. Pictures are of the first seed.
-func WriteHTML(out io.Writer, s *Scenario, all []*Summary) error {
+// under each policy, what moved, and how latencies are distributed. Pictures are of the first
+// seed. bound is that of the mean in seconds, 0 where there is none.
+func WriteHTML(out io.Writer, s *Scenario, all []*Summary, bound float64) error {
 	type row struct {
 		Policy string
 		Cells  []string
@@ -29,7 +31,9 @@ func WriteHTML(out io.Writer, s *Scenario, all []*Summary) error {
 		Seeds   int
 		Heads   []string
 		Rows    []row
+		Bound   string
 		Tails   template.HTML
+		Moves   template.HTML
 		Loads   []picture
 		Notes   []Note
 		Partial bool
@@ -57,7 +61,10 @@ func WriteHTML(out io.Writer, s *Scenario, all []*Summary) error {
 		}
 	}
 	data.Notes = all[0].Runs[0].Notes
-	data.Tails = tails(all)
+	data.Tails, data.Moves = tails(all), moves(s, all)
+	if bound > 0 {
+		data.Bound = seconds(bound)
+	}
 	for _, x := range all {
 		data.Loads = append(data.Loads, loadPicture(s, x.Runs[0], top))
 	}
@@ -106,6 +113,39 @@ func loadPicture(s *Scenario, r *Result, top float64) picture {
 			path.String(), colours[i%len(colours)], template.HTMLEscapeString(l.Engine))
 	}
 	return picture{r.Policy, svg(b.String())}
+}
+
+// moves draws the part of the traffic whose weights moved at each tick; nothing where none
+// ever did.
+func moves(s *Scenario, all []*Summary) template.HTML {
+	top := 0.0
+	for _, x := range all {
+		for _, m := range x.Runs[0].Moves {
+			top = max(top, m.Part)
+		}
+	}
+	if top < 1e-6 {
+		return ""
+	}
+	length := time.Duration(s.Duration).Seconds()
+	var b strings.Builder
+	frame(&b, 100*top, length)
+	drawn := 0
+	for i, x := range all {
+		var path strings.Builder
+		step := max(1, len(x.Runs[0].Moves)/widest)
+		for k := 0; k < len(x.Runs[0].Moves); k += step {
+			part := slices.MaxFunc(x.Runs[0].Moves[k:min(k+step, len(x.Runs[0].Moves))], func(a, b Move) int { return cmp.Compare(a.Part, b.Part) })
+			fmt.Fprintf(&path, "%.1f,%.1f ", left+(wide-left)*part.At/length, (high-below)*(1-part.Part/top))
+		}
+		if path.Len() == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, `<polyline points="%s" stroke="%s"><title>%s</title></polyline>`, path.String(), colours[i%len(colours)], x.Policy)
+		fmt.Fprintf(&b, `<text x="%.0f" y="%.0f" fill="%s" class="key">%s</text>`, wide-130, 14+14*float64(drawn), colours[i%len(colours)], x.Policy)
+		drawn++
+	}
+	return svg(b.String())
 }
 
 func svg(inside string) template.HTML {

@@ -35,6 +35,7 @@ type measure struct {
 	notes    []Note
 
 	churn, churnTicks float64
+	moves             []Move
 }
 
 type sum struct{ total, n float64 }
@@ -149,6 +150,7 @@ func (m *measure) moved(part float64) {
 	if m.w.now >= m.start {
 		m.churn += part
 		m.churnTicks++
+		m.moves = append(m.moves, Move{m.w.now.Seconds(), part})
 	}
 }
 

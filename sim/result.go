@@ -36,9 +36,13 @@ type Result struct {
 	Unfair float64 `json:"unfair"`
 
 	Loads []Series  `json:"-"`
+	Moves []Move    `json:"-"`
 	Notes []Note    `json:"-"`
 	E2E   []float32 `json:"-"`
 }
+
+// Move is the part of the traffic, 0 to 1, whose weights moved at a time in seconds.
+type Move struct{ At, Part float64 }
 
 // Series is an engine's load over time.
 type Series struct {
@@ -49,7 +53,7 @@ type Series struct {
 
 func (w *world) result(name string, until time.Duration, partial bool) *Result {
 	m := w.measure
-	r := &Result{Policy: name, Partial: partial, Counts: m.count, Seconds: max(0, (until - m.start).Seconds()), Notes: m.notes, E2E: m.e2e}
+	r := &Result{Policy: name, Partial: partial, Counts: m.count, Seconds: max(0, (until - m.start).Seconds()), Notes: m.notes, E2E: m.e2e, Moves: m.moves}
 	r.Whole, r.First = latencyOf(m.e2e), latencyOf(m.first)
 	if r.Seconds > 0 {
 		r.Goodput = float64(m.good) / r.Seconds

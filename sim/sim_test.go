@@ -254,7 +254,7 @@ func TestReport(t *testing.T) {
 		all = append(all, x)
 	}
 	var html, table bytes.Buffer
-	require.NoError(t, WriteHTML(&html, s, all))
+	require.NoError(t, WriteHTML(&html, s, all, 1.25))
 	require.NoError(t, WriteTable(&table, all))
 	for _, reference := range []string{"http://", "https://", "src=", "<script", "@import"} {
 		require.NotContains(t, html.String(), reference)
@@ -264,7 +264,8 @@ func TestReport(t *testing.T) {
 		require.Contains(t, table.String(), x.Policy)
 	}
 	require.Contains(t, html.String(), "engines a1: down")
-	require.Equal(t, 3, strings.Count(html.String(), "<svg"))
+	require.Equal(t, 4, strings.Count(html.String(), "<svg"), "two of loads, latencies, what moved")
+	require.Contains(t, html.String(), "Fluid bound of the mean: 1.25s")
 	require.NotContains(t, html.String(), "NaN")
 	require.Contains(t, table.String(), "±")
 }

@@ -65,15 +65,15 @@ func (c *simCmd) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	if c.HTML != "" {
-		if err := c.writeHTML(s, summaries); err != nil {
-			return err
-		}
-	}
 	took := time.Since(start)
 	bound, err := sim.Bound(s)
 	if err != nil { // nothing else depends on it
 		fmt.Fprintln(env.stderr, err)
+	}
+	if c.HTML != "" {
+		if err := c.writeHTML(s, summaries, bound); err != nil {
+			return err
+		}
 	}
 	if err := c.print(env, s, summaries, bound, took); err != nil {
 		return err
@@ -220,10 +220,10 @@ func (c *simCmd) check(env *environment, s *sim.Scenario, all []*sim.Summary, bo
 	return nil
 }
 
-func (c *simCmd) writeHTML(s *sim.Scenario, all []*sim.Summary) error {
+func (c *simCmd) writeHTML(s *sim.Scenario, all []*sim.Summary, bound float64) error {
 	f, err := os.Create(c.HTML)
 	if err != nil {
 		return err
 	}
-	return errors.Join(sim.WriteHTML(f, s, all), f.Close())
+	return errors.Join(sim.WriteHTML(f, s, all, bound), f.Close())
 }
