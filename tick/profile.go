@@ -18,6 +18,9 @@ const (
 	// learnFor is for how many seconds an engine must have had requests: how its latency grows
 	// with its load is not seen at one load.
 	learnFor = 180
+	// fitEvery is after how many seconds a profile is looked at anew: it takes longer than all
+	// else that a tick does, and changes in minutes.
+	fitEvery = 10
 	// profileStep is the relative change of a profile that is worth a plan.
 	profileStep = 0.02
 	// profileGrowth is how fast a learned capacity may grow, by second and by its doubt:
@@ -38,6 +41,7 @@ type learner struct {
 	kind    string
 	last    *pb.Reading
 	seconds float64       // in which it had requests
+	waited  float64       // seconds since its profile was looked at
 	applied fleet.Profile // what plans rest on; zero while they rest on the guess
 }
 
@@ -53,6 +57,7 @@ func (p *profiles) apply(view *fleet.View, flows map[string]flow, newest map[str
 		l := p.engines[e.Name]
 		if l == nil || l.kind != kindOf(e) {
 			l = p.newLearner(e)
+			l.waited = float64(i % fitEvery) // not all in one tick
 		}
 		next[e.Name] = l
 		if f, seen := flows[e.Name]; seen && seconds > 0 {
@@ -68,8 +73,11 @@ func (p *profiles) apply(view *fleet.View, flows map[string]flow, newest map[str
 		}
 		l := next[e.Name]
 		e.Doubt = l.doubt()
-		if e.Doubt <= sureEnough {
-			l.change(l.fit.Profile(), seconds)
+		if l.waited += seconds; e.Doubt <= sureEnough {
+			if l.waited >= fitEvery {
+				l.change(l.fit.Profile(), l.waited)
+				l.waited = 0
+			}
 		} else if kind, known := kinds[l.kind]; known && l.applied.T0 == 0 {
 			l.change(kind, seconds)
 		}
