@@ -22,6 +22,7 @@ import (
 type Publisher struct {
 	server server.Server
 	caches map[string]*cache.LinearCache // by type URL
+	envoy  map[string]*nodeCache         // by type URL, for stock Envoy and gRPC clients
 
 	mu          sync.Mutex
 	rows        map[string]bool // names in the row cache
@@ -39,6 +40,7 @@ type Subscription struct {
 func NewPublisher(ctx context.Context) *Publisher {
 	p := &Publisher{
 		caches:      map[string]*cache.LinearCache{},
+		envoy:       map[string]*nodeCache{},
 		rows:        map[string]bool{},
 		subscribers: map[int64]*Subscription{},
 	}
@@ -50,6 +52,10 @@ func NewPublisher(ctx context.Context) *Publisher {
 	for _, t := range []string{api.HeadType, api.EngineType, api.RowType} {
 		p.caches[t] = cache.NewLinearCache(t)
 		mux.Caches[t] = p.caches[t]
+	}
+	for _, t := range envoyTypes {
+		p.envoy[t] = newNodeCache(t)
+		mux.Caches[t] = p.envoy[t]
 	}
 	p.server = server.NewServer(ctx, mux, server.CallbackFuncs{
 		StreamDeltaRequestFunc: p.onRequest,
@@ -98,6 +104,20 @@ func (p *Publisher) Publish(snapshots []*fleet.Snapshot) error {
 		}
 		if err := p.caches[t].UpdateResources(resources[t], remove); err != nil {
 			return fmt.Errorf("publish %s: %w", t, err)
+		}
+	}
+	return p.publishEnvoy(snapshots)
+}
+
+// publishEnvoy serves the same to stock Envoy and gRPC clients: clusters come before their
+// endpoints, and those before what refers to them.
+func (p *Publisher) publishEnvoy(snapshots []*fleet.Snapshot) error {
+	for _, s := range snapshots {
+		resources := envoyResources(s)
+		for _, t := range envoyTypes {
+			if err := p.envoy[t].set(s.Cluster, resources[t]); err != nil {
+				return fmt.Errorf("publish %s: %w", t, err)
+			}
 		}
 	}
 	return nil
