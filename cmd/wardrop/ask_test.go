@@ -163,3 +163,40 @@ func TestWatchGoesOn(t *testing.T) {
 		require.Equal(t, 3*time.Second, time.Since(begin))
 	})
 }
+
+func TestStatusTable(t *testing.T) {
+	at := time.Unix(1_700_000_000, 0)
+	s := &admin.Status{Epoch: 3, Version: 20, Policy: "optimal", Gap: 1.5e-8, Published: at.Add(-time.Second), TickTook: 0.0021, DataPlanes: []control.DataPlane{
+		{Cluster: "a", Instance: "x", Epoch: 3, Version: 20, Age: 0.3}, {Cluster: "a", Instance: "y", Epoch: 3, Version: 18, Age: 0.2},
+		{Cluster: "@us", Instance: "z", Epoch: 3, Version: 20, Age: 0.1},
+	}}
+	out := &strings.Builder{}
+	require.NoError(t, writeStatus(out, s, at))
+	require.Equal(t, `plan 3.20 (epoch.version), policy optimal, published 1.0s ago, tick 2.1 ms, gap 1.5e-08
+CLUSTER  DATA PLANE  ROUTES BY  BEHIND      REPORTED
+a        x           3.20       -           0.3s ago
+a        y           3.18       2 versions  0.2s ago
+@us      z           3.20       -           0.1s ago
+`, out.String())
+	require.False(t, troubled(s, at))
+	require.True(t, troubled(s, at.Add(time.Hour)), "no plan for an hour")
+	s.DataPlanes[1].Epoch, s.DataPlanes[0].Refused = 2, "weights add up to 2"
+	out.Reset()
+	s.Trouble = "no plan in time"
+	require.NoError(t, writeStatus(out, s, at))
+	require.Contains(t, out.String(), "a fallback is in force: no plan in time\n")
+	require.Contains(t, out.String(), "a        x           3.20       -         0.3s ago  weights add up to 2\n")
+	require.Contains(t, out.String(), "a        y           2.18       an epoch  0.2s ago  -\n")
+	for _, wrong := range []func(*admin.Status){
+		func(s *admin.Status) { s.Epoch = 0 }, func(s *admin.Status) { s.Trouble = "x" },
+		func(s *admin.Status) { s.DataPlanes[0].Refused = "x" }, func(s *admin.Status) { s.DataPlanes[0].Epoch = 2 },
+	} {
+		x := admin.Status{Epoch: 3, Published: at, DataPlanes: []control.DataPlane{{Epoch: 3}}}
+		require.False(t, troubled(&x, at))
+		wrong(&x)
+		require.True(t, troubled(&x, at))
+	}
+	out.Reset()
+	require.NoError(t, writeStatus(out, &admin.Status{}, at))
+	require.Equal(t, "There is no plan yet.\nNo data plane reports.\n", out.String())
+}

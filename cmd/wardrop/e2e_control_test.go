@@ -204,7 +204,10 @@ $`, table)
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	c := startControlPlane(t)
-	code, out, errors := wardrop(t, "drain", "near", "-c", c.file)
+	code, out, errors := wardrop(t, "status", "-c", c.file)
+	require.Zero(t, code, errors)
+	require.Contains(t, out, "No data plane reports.")
+	code, out, errors = wardrop(t, "drain", "near", "-c", c.file)
 	require.Zero(t, code, errors)
 	require.Contains(t, out, "near gets nothing new")
 	gone := func() bool { p := c.plan(); return p != nil && p.Rows[0].Weights["near"] == 0 }

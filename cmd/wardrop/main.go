@@ -39,6 +39,7 @@ type cli struct {
 	Solve      solveCmd      `cmd:"" help:"Make one plan offline, of a file's expected demand."`
 	Sim        simCmd        `cmd:"" help:"Simulate a scenario under several policies and compare them."`
 	Why        whyCmd        `cmd:"" help:"Ask a running control plane why."`
+	Status     statusCmd     `cmd:"" help:"Show how a running control plane and its data planes are; exit 1 if something is wrong."`
 	Engines    enginesCmd    `cmd:"" help:"Show the engines of a running control plane: their state, signals, load."`
 	Drain      drainCmd      `cmd:"" help:"Take an engine out of all plans, or back in: it finishes what it has."`
 	Demand     demandCmd     `cmd:"" help:"Show what arrives where, as a running control plane knows it."`
