@@ -382,6 +382,7 @@ func TestControlPlaneEndToEnd(t *testing.T) {
 	require.Len(t, planes, 2)
 	require.Equal(t, "not good", planes[0].Refused)
 	require.Equal(t, uint64(2), planes[0].Version)
+	require.Eventually(t, func() bool { return c.State() != nil }, 10*time.Second, time.Millisecond, "it is published first")
 	n, err := testutil.GatherAndCount(registry)
 	require.NoError(t, err)
 	require.Greater(t, n, 10)
