@@ -206,7 +206,7 @@ func (l *leader) tick(now time.Time) {
 	}
 	planes := l.reports.live(now)
 	view := tick.View(cfg, planes, now)
-	l.memory.Apply(view, planes, now)
+	l.memory.Apply(view, planes, cfg.Policy.Name, now)
 	plan, trouble := l.plan(view)
 	snapshots := tick.Cut(cfg, view, plan, tick.Members(planes))
 	old := l.state.Load()

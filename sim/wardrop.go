@@ -113,7 +113,7 @@ func (w *wardrop) tick(first bool) {
 		reports = append(reports, tick.Report{ReportRequest: p.report(), Received: now.Add(-signalPath)})
 	}
 	view := tick.View(w.config, reports, now)
-	w.memory.Apply(view, reports, now)
+	w.memory.Apply(view, reports, w.config.Policy.Name, now)
 	plan, err := w.policy.Plan(view, w.last)
 	if err != nil {
 		plan = policy.Rescale(view, w.last)

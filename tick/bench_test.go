@@ -66,7 +66,7 @@ func BenchmarkMemory(b *testing.B) {
 				view.Engines = append([]fleet.Engine(nil), base.Engines...)
 				view.Demands = append([]fleet.Demand(nil), base.Demands...)
 				b.StartTimer()
-				m.Apply(&view, planes, at)
+				m.Apply(&view, planes, "optimal", at)
 				b.StopTimer()
 			}
 			b.StopTimer()

@@ -130,11 +130,11 @@ demand: [{cluster: c, model: m, rate: 50}]
 	now := time.Unix(1_700_000_000, 0)
 	planes := []Report{reported("a", now, 10, 5, 1)}
 	view := View(c, planes, now)
-	m.Apply(view, planes, now)
+	m.Apply(view, planes, "optimal", now)
 	require.Equal(t, 50.0, view.Demands[0].Rate)
 	now = now.Add(5 * time.Second)
 	planes = []Report{reported("a", now, 30, 5, 6)}
 	view = View(c, planes, now)
-	m.Apply(view, planes, now)
+	m.Apply(view, planes, "optimal", now)
 	require.InDelta(t, 5, view.Demands[0].Rate, 1e-9)
 }

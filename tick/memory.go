@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/policy/optimal"
 )
 
 // Memory is what a leader remembers from tick to tick beside its last plan: how
@@ -20,8 +21,10 @@ type Memory struct {
 	bursts bursts
 }
 
-// Apply corrects a view by what was seen so far, now included.
-func (m *Memory) Apply(view *fleet.View, planes []Report, now time.Time) {
+// Apply corrects a view by what was seen so far, now included, for a policy. The older ones get
+// what they always had, or they would not be what the optimizer is compared with: of engines
+// only that they are cold.
+func (m *Memory) Apply(view *fleet.View, planes []Report, policy string, now time.Time) {
 	seconds := 0.0
 	if !m.at.IsZero() {
 		seconds = max(0, now.Sub(m.at).Seconds())
@@ -31,6 +34,9 @@ func (m *Memory) Apply(view *fleet.View, planes []Report, now time.Time) {
 	counted := demandByModel(view)
 	m.rates.apply(view, planes, seconds)
 	m.ramps.apply(view, newest)
+	if policy != optimal.Name {
+		return
+	}
 	m.known.apply(view, flows, newest, seconds)
 	m.slow.apply(view, flows, newest, seconds)
 	m.bursts.apply(view, counted, seconds)

@@ -56,7 +56,7 @@ func (f *paceFleet) run(seconds int) []float64 {
 		for i := range f.factors {
 			view.Engines = append(view.Engines, fleet.Engine{Name: fmt.Sprintf("e%d", i), Models: []string{"m"}, Profile: paceProfile})
 		}
-		f.memory.Apply(view, reports, f.now)
+		f.memory.Apply(view, reports, "optimal", f.now)
 	}
 	var out []float64
 	for _, e := range view.Engines {

@@ -112,7 +112,7 @@ func learned(m *Memory, engines []*unknown, from time.Time, ticks int, saturatio
 		for i := range engines {
 			view.Engines = append(view.Engines, fleet.Engine{Name: fmt.Sprintf("e%d", i), Models: []string{"m"}, Profile: guess, Learn: true})
 		}
-		m.Apply(view, report(now, engines), now)
+		m.Apply(view, report(now, engines), "optimal", now)
 	}
 	return view.Engines
 }
@@ -191,7 +191,7 @@ func TestIdleEngineTeachesNothing(t *testing.T) {
 		u.run(u.now+2*time.Second, 30)
 		now := now.Add(time.Duration(tick+1000) * 2 * time.Second)
 		view := &fleet.View{Engines: []fleet.Engine{{Name: "e0", Models: []string{"m"}, Profile: paceProfile}}}
-		m.Apply(view, report(now, []*unknown{u}), now)
+		m.Apply(view, report(now, []*unknown{u}), "optimal", now)
 		require.Equal(t, paceProfile, view.Engines[0].Profile)
 	}
 }
