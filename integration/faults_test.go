@@ -110,6 +110,9 @@ func TestFaultsThatNoClientSees(t *testing.T) {
 		"full, with a time":          `{"fail":429,"retry_after":1}`,
 		"gone":                       `{"refuse":true}`,
 		"cut before the first byte":  `{"abort_after":0}`,
+		"draining as vLLM does":      `{"state":"draining","fail":500}`,
+		"gives up":                   `{"break":{"how":"abort"}}`,
+		"full within the stream":     `{"break":{"how":"error","code":503}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

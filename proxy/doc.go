@@ -3,7 +3,7 @@
 //
 // The body is read whole first, bounded, and sniffed without being decoded; it
 // is also what a retry sends. Bytes pass through unmodified in both directions.
-// Until the first byte of a response's body a failure may be retried on the next
+// Until a response promises the client something a failure may be retried on the next
 // engine of the pick; after it, a failure ends the client's stream visibly.
 //
 // A DataPlane also carries its ends of the other two paths: it subscribes to

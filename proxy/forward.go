@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -14,8 +13,9 @@ import (
 	"github.com/wardrop-lb/wardrop/route"
 )
 
-// maxRetries bounds the retries of a request that an engine may have seen. An
-// engine that could not be reached has seen nothing and does not count.
+// maxRetries bounds the retries of a request that an engine may have seen: one that
+// kills engines must not get to many. An engine that could not be reached has seen
+// nothing and does not count; a hedge does.
 const maxRetries = 1
 
 // maxRetryAfter bounds what an engine may ask for in Retry-After.
@@ -38,8 +38,11 @@ func (p *DataPlane) forward(q *request) {
 	q.charge = route.Charge{}
 	for {
 		var a *attempt
-		if p.config.HedgeAfter > 0 {
-			a = p.hedged(q, target, charge)
+		if p.config.HedgeAfter > 0 && retries == 0 {
+			var both bool
+			if a, both = p.hedged(q, target, charge); both {
+				retries++
+			}
 		} else {
 			a = p.attempt(q.ctx, q, target, charge)
 		}
@@ -114,13 +117,15 @@ type attempt struct {
 	resp                   *http.Response // nil when err is set
 	first                  []byte         // the body's first bytes
 	ended                  error          // what came with them, io.EOF when they are all
+	late                   *lateRead      // what of the body is still being read when the first bytes pass on
+	inBand                 string         // how the answer said that the engine has given up; err is nil
 	chunk                  *[]byte
 	err                    error
 	outcome                protect.Outcome
 }
 
-// attempt sends the request to one engine and waits for the first byte of the
-// answer's body. The engine was charged and is until end.
+// attempt sends the request to one engine and waits until the answer promises
+// something. The engine was charged and is until end.
 func (p *DataPlane) attempt(ctx context.Context, q *request, target int, charge route.Charge) *attempt {
 	a := &attempt{target: target, sent: time.Now(), charge: charge, stream: q.fields.Stream}
 	t := &q.row.targets[target]
@@ -130,9 +135,11 @@ func (p *DataPlane) attempt(ctx context.Context, q *request, target int, charge 
 	ctx, a.cancel = context.WithCancelCause(ctx)
 	t.engine.pulse.wait(a)
 	defer func() { t.engine.pulse.leave(a, a.sent.Add(a.waited).UnixNano()) }()
+	began := func() {}
 	if limit := time.Duration(p.config.FirstByteTimeout); limit > 0 {
 		timer := time.AfterFunc(limit, func() { a.cancel(errFirstByte) })
 		defer timer.Stop()
+		began = func() { timer.Stop() }
 	}
 	out := outbound(ctx, q, t)
 	asks := !a.stream && t.engine.inBand.ask(a.sent.UnixNano())
@@ -145,7 +152,7 @@ func (p *DataPlane) attempt(ctx context.Context, q *request, target int, charge 
 			p.takeInBand(t.seen.engine, a.resp.Header)
 		}
 		if a.outcome = outcomeOfStatus(a.resp.StatusCode); a.outcome == protect.Success {
-			a.readFirst()
+			a.readFirst(&t.engine.pulse, began)
 		}
 	}
 	a.waited = time.Since(a.sent)
@@ -171,17 +178,6 @@ func (q *request) long(predicted float64) (prompt, output float64) {
 	return predicted * max(float64(len(q.body.data)/bytesPerToken)/usual-1, 0), predicted * max(float64(tokens)/usual-1, 0)
 }
 
-// readFirst waits for the body's first byte: until then nothing was promised to
-// the client.
-func (a *attempt) readFirst() {
-	a.chunk = chunks.Get().(*[]byte)
-	n, err := a.resp.Body.Read(*a.chunk)
-	a.first, a.ended = (*a.chunk)[:n], err
-	if n == 0 && err != nil && !errors.Is(err, io.EOF) {
-		a.err = err
-	}
-}
-
 // end ends an attempt: the engine's work in flight is released, what is left of
 // the answer dropped, and the next in the queue gets its turn.
 func (p *DataPlane) end(q *request, a *attempt) {
@@ -192,6 +188,9 @@ func (p *DataPlane) end(q *request, a *attempt) {
 	a.cancel(nil)
 	if a.resp != nil {
 		_ = a.resp.Body.Close()
+	}
+	if a.late != nil {
+		<-a.late.done // it reads into the chunk
 	}
 	if a.chunk != nil {
 		chunks.Put(a.chunk)
@@ -206,6 +205,8 @@ func (q *request) note(a *attempt) {
 	x := Attempt{Engine: t.Engine.Name, Outcome: outcomeNames[a.outcome], Predicted: t.Predicted}
 	if a.err != nil {
 		x.Error = a.err.Error()
+	} else if a.inBand != "" {
+		x.Error = inAnswer + a.inBand
 	} else if a.outcome == protect.Success {
 		x.FirstByte = a.waited.Seconds()
 	}
@@ -309,13 +310,13 @@ func outcomeOf(ctx context.Context, err error) protect.Outcome {
 }
 
 // outcomeOfStatus says what an answer's status says about the engine: client
-// errors are neutral, 429 and 503 are backpressure, and the gateway errors mean
-// that nothing was generated.
+// errors are neutral, 429 and 503 are backpressure. A 500 may have cost the engine
+// something, but those that drain or have just died answer so too, having done nothing.
 func outcomeOfStatus(status int) protect.Outcome {
 	switch status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return protect.Backpressure
-	case http.StatusBadGateway, http.StatusGatewayTimeout:
+	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout:
 		return protect.Failure
 	}
 	return protect.Success

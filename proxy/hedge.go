@@ -10,8 +10,9 @@ import (
 
 // hedged makes an attempt and, if no byte has come for a while and the budget
 // allows, a second one at another engine: the first to begin an answer wins, the
-// other is cancelled. Cancelling says nothing about an engine.
-func (p *DataPlane) hedged(q *request, target int, charge route.Charge) *attempt {
+// other is cancelled. Cancelling says nothing about an engine. both tells that there
+// was a second one.
+func (p *DataPlane) hedged(q *request, target int, charge route.Charge) (first *attempt, both bool) {
 	results := make(chan *attempt, 2)
 	var cancels [2]context.CancelFunc
 	launch := func(i, target int, charge route.Charge) {
@@ -29,18 +30,18 @@ func (p *DataPlane) hedged(q *request, target int, charge route.Charge) *attempt
 	defer timer.Stop()
 	select {
 	case a := <-results:
-		return a
+		return a, false
 	case <-timer.C:
 	}
 	second, charge, ok := q.row.TakeNext(&q.pick, q.work, time.Now().UnixNano())
 	if !ok || !q.row.model.budget.Spend(q.row.Utilisation) {
 		charge.Release()
 		q.row.model.queue.wake()
-		return <-results
+		return <-results, false
 	}
 	p.metrics.retries.WithLabelValues("hedge").Inc()
 	launch(1, second, charge)
-	first := <-results
+	first = <-results
 	if first.outcome != protect.Success {
 		// The other may still win; if it does not, this is the failure to tell.
 		other := <-results
@@ -50,7 +51,7 @@ func (p *DataPlane) hedged(q *request, target int, charge route.Charge) *attempt
 		// What the client's leaving ended says nothing about an engine.
 		q.note(other)
 		p.discard(q, other, q.ctx.Err() == nil || other.resp != nil)
-		return first
+		return first, true
 	}
 	for i, t := range [2]int{target, second} {
 		if t != first.target {
@@ -60,7 +61,7 @@ func (p *DataPlane) hedged(q *request, target int, charge route.Charge) *attempt
 		}
 	}
 	p.background.Go(func() { p.discard(q, <-results, false) })
-	return first
+	return first, true
 }
 
 // discard ends an attempt that nobody needs; judged tells that its failure was

@@ -58,21 +58,23 @@ func (p *DataPlane) relay(q *request, a *attempt) {
 	if a.resp.StatusCode < http.StatusMultipleChoices && c.scanner.failed == "" {
 		q.account(&c)
 	}
-	p.settle(q, a, c.scanner.failed)
+	p.settle(q, a, &c.scanner)
 }
 
-// settle records how an answer that came to its end speaks for the engine.
-func (p *DataPlane) settle(q *request, a *attempt, inBand string) {
+// inAnswer begins what is recorded of a failure that an answer tells of.
+const inAnswer = "in the stream: "
+
+// settle records how an answer that came to its end speaks for the engine. That of
+// one which failed before was judged.
+func (p *DataPlane) settle(q *request, a *attempt, s *sseScanner) {
 	t := &q.row.targets[a.target]
 	switch {
-	case inBand != "":
-		a.outcome, a.err = protect.Failure, errors.New("in the stream: "+inBand)
+	case a.outcome != protect.Success:
+	case s.failed != "":
+		a.outcome, a.err = s.outcome, errors.New(inAnswer+s.failed)
 		q.record.attempts[q.record.n-1].Error = a.err.Error()
 		p.judge(q, a)
-	case a.resp.StatusCode == http.StatusInternalServerError:
-		a.outcome = protect.Failure // not to be retried, for it may have cost, but evidence
-		p.judge(q, a)
-	case a.outcome == protect.Success:
+	default:
 		t.engine.outlier.Observe(protect.Success, time.Now().UnixNano())
 		t.seen.success.Inc()
 	}
@@ -106,16 +108,14 @@ func (p *DataPlane) newCopier(q *request, a *attempt) copier {
 	c := copier{
 		w: q.w, body: a.resp.Body, chunk: *a.chunk, early: len(a.resp.Trailer) > 0, idle: time.Duration(p.config.IdleTimeout),
 		cancel: a.cancel, pulse: &q.row.targets[a.target].engine.pulse,
+		events: isStream(a.resp), whole: isJSON(a.resp), linesPerEvent: 2, // with the blank one
 	}
 	if a.resp.ContentLength < 0 {
 		c.flush, _ = q.w.(http.Flusher)
-		c.linesPerEvent = 2 // with the blank one
-		if bytes.HasPrefix(a.first, eventField) {
-			c.linesPerEvent = 3
-		}
-		c.events = strings.HasPrefix(a.resp.Header.Get("Content-Type"), "text/event-stream")
 	}
-	c.whole = !c.events && strings.HasPrefix(a.resp.Header.Get("Content-Type"), "application/json")
+	if bytes.HasPrefix(a.first, eventField) {
+		c.linesPerEvent = 3
+	}
 	if c.idle > 0 {
 		c.deadline = http.NewResponseController(q.w).SetWriteDeadline
 	}

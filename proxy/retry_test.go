@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -74,7 +75,7 @@ func pairWith(t *testing.T, settings config.Proxy) (h *harness, first, second *f
 }
 
 func TestRetriesBeforeTheFirstByte(t *testing.T) {
-	for _, mode := range []string{"reset", "headers then reset", "429", "502", "503", "504"} {
+	for _, mode := range []string{"reset", "headers then reset", "429", "500", "502", "503", "504"} {
 		t.Run(mode, func(t *testing.T) {
 			h, first, second, session := pair(t)
 			first.mode.Store(mode)
@@ -89,8 +90,8 @@ func TestRetriesBeforeTheFirstByte(t *testing.T) {
 	}
 }
 
-func TestClientErrorsAndServerErrorsAreNotRetried(t *testing.T) {
-	for _, mode := range []string{"400", "401", "404", "413", "422", "500"} {
+func TestClientErrorsAreNotRetried(t *testing.T) {
+	for _, mode := range []string{"400", "401", "404", "413", "422", "424"} {
 		t.Run(mode, func(t *testing.T) {
 			h, first, second, session := pair(t)
 			first.mode.Store(mode)
@@ -126,15 +127,30 @@ func TestFailureInMidStreamIsVisibleAndNotRetried(t *testing.T) {
 	require.Equal(t, uint64(1), h.plane.Stats()[0].Failed)
 }
 
+// TestOneRetryNotMore: a request that no engine can take, or that makes each one fail,
+// gets to two, hedged or not.
 func TestOneRetryNotMore(t *testing.T) {
-	h, first, second, session := pair(t)
-	first.mode.Store("503")
-	second.mode.Store("503")
-	resp := h.post(chat, "X-Session-Id", session)
-	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
-	require.Contains(t, h.read(resp), "from the engine", "the last engine's own answer reaches the client")
-	require.Equal(t, int64(2), first.hits.Load()+second.hits.Load())
-	h.requireIdle()
+	for _, mode := range []string{"500", "503", "reset"} {
+		for _, hedge := range []time.Duration{0, time.Nanosecond} {
+			var hits atomic.Int64
+			engine := func(w http.ResponseWriter, r *http.Request) {
+				hits.Add(1)
+				f := &flaky{}
+				f.mode.Store(mode)
+				f.ServeHTTP(w, r)
+			}
+			h := newHarnessWith(t, config.Proxy{RetryBudget: 1, HedgeAfter: config.Duration(hedge)}, engine, engine, engine, engine)
+			for i := range 3 {
+				resp := h.post(chat, "X-Session-Id", fmt.Sprint(i))
+				require.GreaterOrEqual(t, resp.StatusCode, 500)
+				if body := h.read(resp); mode != "reset" {
+					require.Contains(t, body, "from the engine", "the last engine's own answer reaches the client")
+				}
+				h.requireIdle()
+				require.Equal(t, int64(2*(i+1)), hits.Load())
+			}
+		}
+	}
 }
 
 func TestNoRetryWithoutBudget(t *testing.T) {

@@ -1,15 +1,21 @@
 package proxy
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/wardrop-lb/wardrop/protect"
+)
 
 // sseScanner finds failures that an engine reports inside a stream it began with
 // 200: an error event, or a choice that was aborted; and what the stream says of its
 // tokens. It keeps the beginning of the
 // line that a read may have cut, and changes nothing.
 type sseScanner struct {
-	line   []byte // the unfinished line, cut to maxLine
-	failed string // what was found; empty for nothing
-	usage  usage
+	line    []byte          // the unfinished line, cut to maxLine
+	failed  string          // what was found; empty for nothing
+	outcome protect.Outcome // what that says of the engine
+	named   bool            // the event under way is one of an error, by its name
+	usage   usage
 }
 
 // maxLine is how much of a line is looked at: errors and finish reasons of real
@@ -41,7 +47,7 @@ func (s *sseScanner) scan(b []byte) {
 	if bytes.Contains(b, usageField) {
 		s.usage.find(b)
 	}
-	if n := len(b); len(s.line) == 0 && n > 0 && b[n-1] == '\n' && !mayFail(b) {
+	if n := len(b); len(s.line) == 0 && !s.named && n > 0 && b[n-1] == '\n' && !mayFail(b) {
 		return
 	}
 	for len(b) > 0 {
@@ -69,9 +75,8 @@ func (s *sseScanner) keep(b []byte) {
 // event looks at one whole line.
 func (s *sseScanner) event(line []byte) {
 	if name, ok := bytes.CutPrefix(line, eventField); ok {
-		switch string(bytes.TrimSpace(name)) {
-		case "error", "response.failed": // of the messages and the responses API
-			s.failed = "error event"
+		if s.named = isErrorEvent(name); s.named {
+			s.error(0)
 		}
 		return
 	}
@@ -80,11 +85,33 @@ func (s *sseScanner) event(line []byte) {
 		return // comments, blank lines
 	}
 	data = bytes.TrimSpace(data)
-	if bytes.HasPrefix(data, errorStart) {
-		s.failed = "error event"
-	} else if reason := finishReason(data); reason == "abort" || reason == "error" {
-		s.failed = "finish_reason " + reason
+	if s.named {
+		s.named = false
+		code, _ := errorCode(data)
+		s.error(code)
+	} else if code, ok := inBandError(data); ok {
+		s.error(code)
+	} else if reason := finishReason(data); givenUp(reason) {
+		s.failed, s.outcome = "finish_reason "+reason, protect.Failure
 	}
+}
+
+// error takes an error with its code, 0 for none. The client's own are neutral.
+func (s *sseScanner) error(code int) {
+	s.failed, s.outcome = "error event", outcomeOfCode(code)
+	if s.outcome == protect.Success {
+		s.failed = ""
+	}
+}
+
+// isErrorEvent tells of the events of an error in the messages and the responses API, by
+// what follows "event:".
+func isErrorEvent(name []byte) bool {
+	switch string(bytes.TrimSpace(name)) {
+	case "error", "response.failed":
+		return true
+	}
+	return false
 }
 
 // finishReason gives the value of the last finish_reason of an event.
@@ -93,7 +120,12 @@ func finishReason(data []byte) string {
 	if i < 0 {
 		return ""
 	}
-	rest := bytes.TrimLeft(data[i+len(finishField):], " :")
+	return valueOf(data[i+len(finishField):])
+}
+
+// valueOf gives the string that is a field's value, "" if it is none or cut off.
+func valueOf(rest []byte) string {
+	rest = bytes.TrimLeft(rest, " :")
 	if len(rest) == 0 || rest[0] != '"' {
 		return ""
 	}

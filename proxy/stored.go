@@ -91,7 +91,8 @@ func (p *DataPlane) serveStored(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id := r.PathValue("id")
-	for _, c := range p.holders(q.table, id) {
+	holders := p.holders(q.table, id)
+	for _, c := range holders {
 		q.row = c.row
 		a := p.attempt(q.ctx, q, c.target, c.row.Targets()[c.target].Flight.Charge(q.work, time.Now().UnixNano()))
 		q.note(a)
@@ -101,6 +102,10 @@ func (p *DataPlane) serveStored(w http.ResponseWriter, r *http.Request) {
 		}
 		if a.outcome != protect.Success && q.ctx.Err() == nil {
 			p.judge(q, a)
+			if len(holders) == 1 && a.resp != nil && a.err == nil {
+				p.relay(q, a) // it holds the response, whatever is wrong with it
+				return
+			}
 		}
 		p.end(q, a)
 		if q.ctx.Err() != nil {
