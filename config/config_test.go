@@ -106,6 +106,7 @@ func TestMistakes(t *testing.T) {
 		"unknown kind":       {edit("name: far", "kind: vlm, name: far"), `w.yaml:8:12: engines[1].kind: unknown value "vlm": did you mean "vllm"?`},
 		"metrics nowhere":    {edit("name: far", "metrics: here, name: far"), `w.yaml:8:15: engines[1].metrics: metrics at "here": want an http URL or a path below the engine's`},
 		"metrics of none":    {edit("name: far", "metrics: /m, kind: none, name: far"), `w.yaml:8:15: engines[1].metrics: engines of kind "none" have none that are read`},
+		"reports by HTTP":    {edit("name: far", "metrics: /m, kind: orca, name: far"), `w.yaml:8:15: engines[1].metrics: metrics at "/m": want host:port, where load reports are streamed`},
 		"generic, no names":  {edit("name: far", "kind: generic, name: far"), `w.yaml:8:5: engines[1].signals: missing: kind "generic" wants the names of metrics, like {running: [requests_running]}`},
 		"names of no kind":   {edit("name: far", "signals: {running: [a]}, name: far"), `w.yaml:8:15: engines[1].signals: names of metrics are for the kind "generic"`},
 		"no such signal":     {edit("name: far", "kind: generic, signals: {waitin: [a]}, name: far"), `engines[1].signals.waitin: unknown key "waitin": did you mean "waiting"?`},

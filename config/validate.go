@@ -193,7 +193,7 @@ func (k *checker) engine(path string, e Engine) {
 // reading checks what says how an engine's signals are read.
 func (k *checker) reading(path string, e Engine) {
 	k.oneOf(path+".kind", e.Kind, signals.Kinds()...)
-	if err := signals.CheckMetricsURL(e.Metrics); err != nil {
+	if err := signals.CheckMetrics(e.Kind, e.Metrics); err != nil {
 		k.fail(path+".metrics", "%v", err)
 	} else if e.Metrics != "" && (e.Kind == signals.KindNone || e.Kind == "ollama") {
 		k.fail(path+".metrics", "engines of kind %q have none that are read", e.Kind)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Reading is what an adapter got out of an engine. Start names the run of the
@@ -18,6 +19,8 @@ type Reading struct {
 	Start  string
 	Ranks  int // copies of the model that the engine's page speaks of; 0 if it does not say
 	Spoilt int // series looked for that the page has, but not with a finite number
+	// At is when the engine said all this, if that was before it was asked; else zero.
+	At time.Time
 }
 
 // Get fetches a path below the engine's URL, or a URL of its own. The answer has
@@ -47,7 +50,8 @@ func (e *StatusError) Error() string {
 func (e *StatusError) redirect() bool { return e.Code >= 300 && e.Code < 400 }
 
 // Adapter reads engines of one kind. An adapter belongs to one engine and is
-// used by one goroutine at a time; it may remember what does not change.
+// used by one goroutine at a time; it may remember what does not change. What it keeps
+// open from the first Read on it closes in a method close, if it has one.
 type Adapter interface {
 	// Read makes one reading. The error says why there is none: the engine
 	// cannot be reached, or its answer says nothing of what is looked for.
@@ -86,7 +90,7 @@ func at(page, usual string) string {
 
 // Kinds gives the names of the engine kinds, sorted.
 func Kinds() []string {
-	names := []string{KindNone, KindAuto, KindGeneric}
+	names := []string{KindNone, KindAuto, KindGeneric, KindORCA}
 	for k := range kinds {
 		names = append(names, k)
 	}
@@ -117,6 +121,9 @@ func NewAdapter(t Target) (Adapter, error) {
 	if t.Kind == "" || t.Kind == KindAuto {
 		return &auto{page: page}, nil
 	}
+	if t.Kind == KindORCA {
+		return newORCA(t)
+	}
 	fresh, ok := kinds[t.Kind]
 	if !ok {
 		return nil, fmt.Errorf("unknown engine kind %q: want one of %s", t.Kind, strings.Join(Kinds(), ", "))
@@ -131,7 +138,7 @@ func (t *Target) metricsPage() (string, error) {
 	case m == "" && t.Kind == "triton":
 		return tritonPage(t.URL)
 	}
-	return m, CheckMetricsURL(m)
+	return m, CheckMetrics(t.Kind, m)
 }
 
 // plain reads a page that a table says all about.

@@ -61,7 +61,7 @@ func FuzzAdapters(f *testing.F) {
 		for _, kind := range Kinds() {
 			target := Target{Kind: kind, URL: "http://e"}
 			switch kind {
-			case KindNone:
+			case KindNone, KindORCA: // has no page
 				continue
 			case KindGeneric:
 				target.Names = Names{Running: []string{"vllm:num_requests_running"}, Waiting: []string{`vllm:num_requests_waiting_by_reason{reason="capacity"}`}, KVUsage: []string{"tgi_queue_size"}}

@@ -180,10 +180,10 @@ func TestLlamaCPPAsksForItsSlotsOnceARun(t *testing.T) {
 }
 
 func TestKinds(t *testing.T) {
-	require.Equal(t, []string{"auto", "generic", "llamacpp", "lmdeploy", "nim", "none", "ollama", "sglang", "tgi", "triton", "trtllm", "vllm"}, Kinds())
+	require.Equal(t, []string{"auto", "generic", "llamacpp", "lmdeploy", "nim", "none", "ollama", "orca", "sglang", "tgi", "triton", "trtllm", "vllm"}, Kinds())
 	a, err := NewAdapter(Target{Kind: KindNone})
 	require.NoError(t, err)
 	require.Nil(t, a)
 	_, err = NewAdapter(Target{Kind: "vlm"})
-	require.EqualError(t, err, `unknown engine kind "vlm": want one of auto, generic, llamacpp, lmdeploy, nim, none, ollama, sglang, tgi, triton, trtllm, vllm`)
+	require.EqualError(t, err, `unknown engine kind "vlm": want one of auto, generic, llamacpp, lmdeploy, nim, none, ollama, orca, sglang, tgi, triton, trtllm, vllm`)
 }

@@ -3,8 +3,10 @@ package signals
 import (
 	"fmt"
 	"maps"
+	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -46,12 +48,19 @@ func CheckName(name string) error {
 	return fmt.Errorf(`%.100q is not the name of a metric: want name or name{label="value"}`, name)
 }
 
-// CheckMetricsURL says what is wrong with a Target's MetricsURL; nil when nothing is.
-func CheckMetricsURL(page string) error {
+// CheckMetrics says what is wrong with a Target's MetricsURL for engines of a kind; nil
+// when nothing is.
+func CheckMetrics(kind, page string) error {
 	u, err := url.Parse(page)
 	switch {
 	case page == "":
 		return nil
+	case kind == KindORCA:
+		host, port, err := net.SplitHostPort(page)
+		if n, bad := strconv.ParseUint(port, 10, 16); err == nil && bad == nil && n > 0 && host != "" && !strings.ContainsAny(host, "/ \t") {
+			return nil
+		}
+		return fmt.Errorf("metrics at %.200q: want host:port, where load reports are streamed", page)
 	case err != nil, strings.ContainsAny(page, " \t"):
 	case strings.HasPrefix(page, "/") && !strings.HasPrefix(page, "//"):
 		return nil

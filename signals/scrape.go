@@ -2,6 +2,7 @@ package signals
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -30,7 +31,8 @@ type Target struct {
 	Kind   string // one of Kinds; "" for KindAuto
 
 	// MetricsURL is where the metrics are, if not where engines of the kind have
-	// them: a path below URL, beginning with /, or an http or https URL.
+	// them: a path below URL, beginning with /, or an http or https URL; for KindORCA
+	// host:port.
 	MetricsURL string
 	Names      Names // what the metrics are called; for KindGeneric, and only then
 }
@@ -69,6 +71,7 @@ type Scraper struct {
 	options Options
 	client  *http.Client
 	own     *http.Transport // nil if the options brought one
+	secure  *tls.Config     // the transport's
 	ctx     context.Context
 	cancel  context.CancelFunc
 	polls   sync.WaitGroup
@@ -90,6 +93,9 @@ func NewScraper(ctx context.Context, o Options) *Scraper {
 	if transport == nil {
 		s.own = &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: maxHeader}
 		transport = s.own
+	}
+	if t, ok := transport.(*http.Transport); ok {
+		s.secure = t.TLSClientConfig.Clone()
 	}
 	s.client = newClient(transport)
 	return s
@@ -167,6 +173,9 @@ func (s *Scraper) launch(p *poller) {
 	p.ctx, p.stop = context.WithCancel(s.ctx)
 	if p.adapter == nil || s.ctx.Err() != nil {
 		return
+	}
+	if a, ok := p.adapter.(interface{ secureBy(*tls.Config) }); ok {
+		a.secureBy(s.secure)
 	}
 	s.polls.Go(func() { s.poll(p) })
 }
@@ -264,6 +273,9 @@ func newPoller(t Target) (*poller, error) {
 // moment of the first quarter of an interval, so that many engines that are set
 // at once are not read at once.
 func (s *Scraper) poll(p *poller) {
+	if a, ok := p.adapter.(interface{ close() }); ok {
+		defer a.close()
+	}
 	timer := time.NewTimer(rand.N(s.options.Interval/4 + 1))
 	defer timer.Stop()
 	for {
@@ -313,7 +325,8 @@ func (s *Scraper) read(p *poller) {
 		answered = answered || err == nil || errors.As(err, &status)
 		return a, err
 	})
-	p.note(reading, err, answered, time.Now())
+	var reached *reachedError
+	p.note(reading, err, answered || err == nil || errors.As(err, &reached), time.Now())
 }
 
 // note leaves the outcome of an attempt in the poller's state.
@@ -329,8 +342,14 @@ func (p *poller) note(reading Reading, err error, answered bool, now time.Time) 
 		p.state.Faults.Failed++
 		return
 	}
-	p.state.Err, p.state.Failures, p.state.LastGood = "", 0, now
-	p.state.Ranks = reading.Ranks
+	p.state.Err, p.state.Failures, p.state.Ranks = "", 0, reading.Ranks
+	if at := reading.At; !at.IsZero() {
+		if last := p.state.Signal; last != nil && at.Equal(last.Time) {
+			return // the engine has said nothing since
+		}
+		now = at
+	}
+	p.state.LastGood = now
 	p.state.Faults.Spoilt += uint64(reading.Spoilt)
 	p.state.Signal = p.signal(reading, now)
 }
