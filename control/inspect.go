@@ -9,11 +9,12 @@ import (
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/latency"
+	"github.com/wardrop-lb/wardrop/protect"
 	"github.com/wardrop-lb/wardrop/signals"
 	"github.com/wardrop-lb/wardrop/tick"
 )
 
-// What Engine.State may be.
+// What Engine.State may be, beside the states that data planes find (protect.State).
 const (
 	EngineLive     = "live"
 	EngineDead     = "dead"     // readings in a row did not reach it
@@ -30,6 +31,10 @@ type Engine struct {
 	Models []string `json:"models"`
 	Kind   string   `json:"kind"` // what it is read as, else what the configuration says
 	State  string   `json:"state"`
+	// Reason is why data planes found it in that state, and Left for how much longer the
+	// state counts, in seconds; both are absent for other states.
+	Reason string  `json:"reason,omitempty"`
+	Left   float64 `json:"seconds_left,omitempty"`
 	// Ramp is the part of its capacity that an engine which is still cold may get; 0 if
 	// it is warm.
 	Ramp     float64 `json:"ramp,omitempty"`
@@ -85,10 +90,13 @@ type Faults struct {
 // Engines lists the engines of the configuration in force, by name.
 func (c *Control) Engines(now time.Time) []Engine {
 	cfg, state := c.inForce(), c.State()
-	readings := newestReadings(c.reports.live(now), now)
+	planes := c.reports.live(now)
+	readings, marks := newestReadings(planes, now), tick.Marks(planes, now)
 	out := make([]Engine, 0, len(cfg.Engines))
 	for i := range cfg.Engines {
-		out = append(out, engineOf(&cfg.Engines[i], readings[cfg.Engines[i].Name]))
+		e := engineOf(&cfg.Engines[i], readings[cfg.Engines[i].Name])
+		e.mark(marks[e.Name])
+		out = append(out, e)
 	}
 	slices.SortFunc(out, func(a, b Engine) int { return cmp.Compare(a.Name, b.Name) })
 	if state != nil {
@@ -155,6 +163,15 @@ func engineOf(e *config.Engine, r reading) Engine {
 		out.Reading.Age = &age
 	}
 	return out
+}
+
+// mark shows what data planes found, unless more is known: that the configuration drains
+// the engine, or that no reading reaches it.
+func (e *Engine) mark(m tick.Mark) {
+	if m.State == protect.Live || e.State != EngineLive && e.State != EngineUnread {
+		return
+	}
+	e.State, e.Reason, e.Left = m.State.String(), m.Reason, m.Left.Seconds()
 }
 
 // addPlan adds what the plan in force makes of engines that are sorted by name.

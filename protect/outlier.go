@@ -79,6 +79,13 @@ func (o *Outlier) Observe(outcome Outcome, now int64) time.Duration {
 	return o.lease
 }
 
+// Forget drops the evidence: the engine began anew.
+func (o *Outlier) Forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.consecutive, o.lease, o.penalty = 0, 0, 0
+}
+
 // ObserveFirstByte records the seconds to the first byte against the plan's
 // prediction for the whole request: slower than three times that counts.
 func (o *Outlier) ObserveFirstByte(seconds, predicted float64, now int64) {

@@ -85,7 +85,7 @@ func New(o Options) (*DataPlane, error) {
 	p.waiting.limit = int64(o.Proxy.QueueBytes)
 	p.metrics = newMetrics(p, o.Registry)
 	p.memory = newMemory(o.Proxy.RetryBudget, newTransports(o.Proxy, dial, secure), p.metrics)
-	p.pages = &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, TLSClientConfig: secure}
+	p.pages = &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, TLSClientConfig: secure}
 	p.reader = collect.New(collect.Options{
 		Member: o.Cluster, Instance: p.instance, Interval: time.Duration(o.Signals.Interval), Timeout: time.Duration(o.Signals.Timeout),
 		Transport: p.pages, Read: p.progressed, Registry: o.Registry, Log: p.log,

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wardrop-lb/wardrop/protect"
@@ -106,7 +107,13 @@ type attempt struct {
 	target int
 	stream bool
 	asked  bool // to say how the engine is in the answer, by us alone
-	place  int  // among those that wait for the engine
+	place  int  // among those that wait for the engine, or whose answers are under way
+	begun  bool // its answer is under way
+	// reads is odd while the answer's next piece is waited for. seenReads is what the sweep
+	// saw of it, and seenAt when the engine last was not waited for, in nanoseconds.
+	reads     atomic.Uint32
+	seenReads uint32
+	seenAt    int64
 	// longPrompt and longOutput are by how much its parts may take longer than all of
 	// a usual request, in seconds.
 	longPrompt, longOutput float64
@@ -151,8 +158,12 @@ func (p *DataPlane) attempt(ctx context.Context, q *request, target int, charge 
 		if asks {
 			p.takeInBand(t.seen.engine, a.resp.Header)
 		}
-		if a.outcome = outcomeOfStatus(a.resp.StatusCode); a.outcome == protect.Success {
+		switch a.outcome = outcomeOfStatus(a.resp.StatusCode); {
+		case a.outcome == protect.Success:
 			a.readFirst(&t.engine.pulse, began)
+		case a.resp.StatusCode == http.StatusServiceUnavailable && a.resp.ContentLength > 0:
+			a.readFirst(&t.engine.pulse, began) // it may say why
+			a.err = nil
 		}
 	}
 	a.waited = time.Since(a.sent)
@@ -162,26 +173,16 @@ func (p *DataPlane) attempt(ctx context.Context, q *request, target int, charge 
 			a.err = cause
 		}
 	} else {
-		t.engine.pulse.beat(a.sent.Add(a.waited).UnixNano())
+		t.engine.pulse.heard(a.sent.Add(a.waited).UnixNano())
 	}
 	return a
-}
-
-// long is by how much a request's prompt and its output may take longer than all of
-// a usual request, for which a time is predicted; in seconds.
-func (q *request) long(predicted float64) (prompt, output float64) {
-	usual := max(q.row.model.usual.load(), 1)
-	tokens := q.fields.MaxTokens
-	if tokens == 0 {
-		tokens = longOutput
-	}
-	return predicted * max(float64(len(q.body.data)/bytesPerToken)/usual-1, 0), predicted * max(float64(tokens)/usual-1, 0)
 }
 
 // end ends an attempt: the engine's work in flight is released, what is left of
 // the answer dropped, and the next in the queue gets its turn.
 func (p *DataPlane) end(q *request, a *attempt) {
 	a.charge.Release()
+	q.row.targets[a.target].engine.pulse.gone(a)
 	seen := q.row.targets[a.target].seen
 	seen.spent.end(a.sent, time.Now())
 	seen.ended.Add(1)
@@ -221,14 +222,20 @@ func (p *DataPlane) judge(q *request, a *attempt) {
 	p.metrics.attempts.WithLabelValues(t.seen.engine, t.seen.model, outcomeNames[a.outcome]).Inc()
 	now := time.Now().UnixNano()
 	if a.outcome == protect.Backpressure {
-		t.engine.outlier.Observe(a.outcome, now)
+		if !p.refused(a, t, now) {
+			t.engine.outlier.Observe(a.outcome, now)
+		}
 		if wait := retryAfter(a.resp); wait > 0 {
 			q.row.PassOver(a.target, now, now+int64(wait))
 		}
 		return
 	}
-	if !errors.Is(a.err, errStalled) { // the sweep that found it has judged
-		p.passOver(q.row, a.target, a.outcome, now)
+	if errors.Is(a.err, errStalled) || errors.Is(a.err, errDeadStream) {
+		return // the sweep that found it has judged; a dead stream says nothing about the engine
+	}
+	lease := p.passOver(q.row, a.target, a.outcome, now)
+	if a.outcome == protect.Unreachable {
+		t.engine.life.Away(now, lease)
 	}
 }
 
@@ -277,6 +284,7 @@ func (p *DataPlane) fail(q *request, a *attempt) {
 func (p *DataPlane) finish(q *request, a *attempt) {
 	t, target := &q.row.targets[a.target], &q.row.Targets()[a.target]
 	target.Flight.Recovered(a.sent.UnixNano())
+	t.engine.life.Answered(a.sent.UnixNano())
 	t.seen.firstByte.observe(a.waited)
 	t.seen.arrived.Observe(a.sent.Add(a.waited).Sub(q.arrived).Seconds())
 	// The prediction is for a usual request; a larger one may take as much longer.
@@ -301,7 +309,7 @@ var outcomeNames = [...]string{
 func outcomeOf(ctx context.Context, err error) protect.Outcome {
 	var op *net.OpError
 	switch {
-	case errors.Is(context.Cause(ctx), errStalled):
+	case errors.Is(context.Cause(ctx), errStalled), errors.Is(context.Cause(ctx), errDeadStream):
 		return protect.Stalled
 	case errors.As(err, &op) && (op.Op == "dial" || op.Op == opAlert):
 		return protect.Unreachable

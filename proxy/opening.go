@@ -53,7 +53,7 @@ func (a *attempt) hold(o *opening, p *pulse) verdict {
 		if len(a.first) == len(*a.chunk) {
 			return promised
 		}
-		p.move()
+		p.heard(time.Now().UnixNano())
 		if timer == nil {
 			timer = time.NewTimer(holdTime)
 			defer timer.Stop()

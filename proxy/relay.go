@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/wardrop-lb/wardrop/protect"
@@ -96,7 +97,7 @@ type copier struct {
 	// deadline bounds the client's next read; nil without an idle timeout.
 	deadline func(time.Time) error
 	cancel   context.CancelCauseFunc
-	pulse    *pulse
+	reads    *atomic.Uint32 // the attempt's
 	// What tokens are taken from if the answer does not say them.
 	bytes, lines, linesPerEvent int64
 }
@@ -107,7 +108,7 @@ func (p *DataPlane) newCopier(q *request, a *attempt) copier {
 	}
 	c := copier{
 		w: q.w, body: a.resp.Body, chunk: *a.chunk, early: len(a.resp.Trailer) > 0, idle: time.Duration(p.config.IdleTimeout),
-		cancel: a.cancel, pulse: &q.row.targets[a.target].engine.pulse,
+		cancel: a.cancel, reads: &a.reads,
 		events: isStream(a.resp), whole: isJSON(a.resp), linesPerEvent: 2, // with the blank one
 	}
 	if a.resp.ContentLength < 0 {
@@ -154,13 +155,14 @@ func (c *copier) run(data []byte, end error) (clientErr, engineErr error) {
 			return nil, end
 		}
 		var n int
+		c.reads.Add(1)
 		if c.idle > 0 {
 			n, end = c.patientRead()
 		} else {
 			n, end = c.body.Read(c.chunk)
 		}
 		data = c.chunk[:n]
-		c.pulse.move()
+		c.reads.Add(1)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/protect"
 )
 
 // report says everything that this data plane knows at an instant; of readings what is new,
@@ -51,7 +52,7 @@ func (m *memory) readNow(read map[string]bool) {
 	}
 }
 
-// report adds demand, observations and penalties.
+// report adds demand, observations, penalties and marks.
 func (m *memory) report(r *pb.ReportRequest, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -80,6 +81,12 @@ func (m *memory) report(r *pb.ReportRequest, now time.Time) {
 	for name, e := range m.engines {
 		if p := e.outlier.Penalty(now.UnixNano()); p > 0 {
 			r.Penalties = append(r.Penalties, &pb.Penalty{Engine: name, Seconds: p})
+		}
+		if m := e.life.Mark(now.UnixNano()); m.State != protect.Live {
+			r.Marks = append(r.Marks, &pb.Mark{
+				Engine: name, State: m.State.String(), Reason: m.Reason, Own: m.Own,
+				SecondsLeft: time.Duration(m.Until - now.UnixNano()).Seconds(),
+			})
 		}
 	}
 	slices.SortFunc(r.Observations, func(a, b *pb.Observation) int {

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -76,8 +77,11 @@ type seenState struct {
 // engineState outlives snapshots: the evidence against one engine.
 type engineState struct {
 	outlier protect.Outlier
+	life    protect.Liveness
 	pulse   pulse
 	inBand  inBand
+
+	healthAsked int64 // nanoseconds; the sweep's alone
 }
 
 // memory holds the states that outlive snapshots. Safe for concurrent use.
@@ -121,6 +125,7 @@ func (m *memory) resolve(s *fleet.Snapshot, eps float64, previous *table) (*tabl
 				base: base, transport: transport, engine: m.engine(target.Engine.Name), seen: m.see(model, target),
 			})
 		}
+		row.probeUnproven(time.Now().UnixNano())
 		if s := row.model.popularity.Load(); s == nil || !s.Fits(len(row.targets)) {
 			row.model.popularity.Store(route.NewPopularity(len(row.targets)))
 		}
@@ -128,6 +133,16 @@ func (m *memory) resolve(s *fleet.Snapshot, eps float64, previous *table) (*tabl
 	}
 	m.forget(t)
 	return t, nil
+}
+
+// probeUnproven has engines probed that come back into the row and have not answered since
+// they were found unfit to serve.
+func (r *rowState) probeUnproven(now int64) {
+	for i := range r.targets {
+		if !r.Targets()[i].Flight.PassedOver() && !r.targets[i].engine.life.Proven() {
+			r.PassOver(i, now, now)
+		}
+	}
 }
 
 func (m *memory) model(name string) *modelState {

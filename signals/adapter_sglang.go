@@ -28,7 +28,7 @@ var sglangTable = mustTable(Names{
 }, rule{copies: []string{"pid", "tp_rank", "pp_rank", "moe_ep_rank"}, parts: "priority"},
 	sglangQueue, sglangGrammar, sglangBootstrap, sglangPrealloc,
 	sglangRealtime, sglangITL, sglangTTFT,
-	[]string{"sglang:gen_throughput"}, []string{"sglang:num_used_tokens"})
+	[]string{"sglang:gen_throughput"}, []string{"sglang:num_used_tokens"}, sglangDecoded)
 
 var (
 	sglangQueue     = []string{"sglang:num_queue_reqs"}
@@ -36,6 +36,7 @@ var (
 	sglangBootstrap = []string{"sglang:num_prefill_bootstrap_queue_reqs"}
 	sglangPrealloc  = []string{"sglang:num_decode_prealloc_queue_reqs"}
 	sglangRealtime  = []string{"sglang:realtime_tokens_total"}
+	sglangDecoded   = []string{`sglang:realtime_tokens_total{mode="decode"}`}
 	sglangITL       = []string{"sglang:inter_token_latency_seconds_count", "sglang:time_per_output_token_seconds_count"}
 	sglangTTFT      = []string{"sglang:time_to_first_token_seconds_count"}
 )
@@ -54,6 +55,7 @@ func (g *sglang) Read(ctx context.Context, get Get) (Reading, error) {
 		r.PrefixHits.Value = min(r.PrefixHits.Value, r.PrefixQueries.Or(r.PrefixHits.Value))
 	}
 	r.Progress = g.progress(f, r)
+	r.Emitted = f.sum(f.extra[9])
 	running, _ := f.collect(f.terms[nRunning])
 	r.Ranks = len(running)
 	if r, err = checked(r); err != nil {

@@ -45,6 +45,7 @@ func (v vllm) Read(ctx context.Context, get Get) (Reading, error) {
 		return Reading{}, err
 	}
 	r.KVTokens = f.vllmCacheTokens(f.extra[0])
+	r.Emitted = r.GenerationTokens
 	running, _ := f.collect(f.terms[nRunning])
 	r.Ranks = len(running)
 	return checked(r)

@@ -19,7 +19,7 @@ var goldens = []struct {
 }{
 	{file: "vllm_full.txt", target: Target{Kind: "vllm"}, want: Reading{Start: "1795923418.87", Ranks: 2, Values: Values{
 		Running: Some(19), Waiting: Some(5), KVUsage: Some(.8125), KVTokens: Some(446320),
-		PromptTokens: Some(5.5e6), GenerationTokens: Some(1e6), Preemptions: Some(7),
+		PromptTokens: Some(5.5e6), GenerationTokens: Some(1e6), Emitted: Some(1e6), Preemptions: Some(7),
 		PrefixHits: Some(1.6e6), PrefixQueries: Some(5.5e6), Progress: Some(6.5e6),
 	}}},
 	{file: "vllm_ray.txt", target: Target{Kind: "vllm"}, want: Reading{Ranks: 1, Values: Values{
@@ -28,13 +28,13 @@ var goldens = []struct {
 	{file: "sglang.txt", target: Target{Kind: "sglang"}, want: Reading{Start: "34.5", Ranks: 1, Values: Values{
 		Running: Some(11), Waiting: Some(5 + 2), KVUsage: Some(.5), KVTokens: Some(104000),
 		PromptTokens: Some(1.2e6), GenerationTokens: Some(200000), Preemptions: Some(3),
-		PrefixHits: Some(300000), PrefixQueries: Some(1.2e6), Progress: Some(1.41e6 + 199000 + 900),
+		PrefixHits: Some(300000), PrefixQueries: Some(1.2e6), Progress: Some(1.41e6 + 199000 + 900), Emitted: Some(210000),
 	}}},
 	// Copies on tensor-parallel ranks count once, parts by priority not at all.
 	{file: "sglang_dp2.txt", target: Target{Kind: "sglang"}, want: Reading{Start: "34.5", Ranks: 2, Values: Values{
 		Running: Some(12 + 14), Waiting: Some(6 + 8 + 2*2), KVUsage: Some(.875), KVTokens: Some(208000),
 		PromptTokens: Some(1.2e6), GenerationTokens: Some(200000), Preemptions: Some(6),
-		PrefixHits: Some(300000), PrefixQueries: Some(1.2e6), Progress: Some(2*1.41e6 + 199000 + 900),
+		PrefixHits: Some(300000), PrefixQueries: Some(1.2e6), Progress: Some(2*1.41e6 + 199000 + 900), Emitted: Some(2 * 210000),
 	}}},
 	{file: "sglang_old.txt", target: Target{Kind: "sglang"}, want: Reading{Ranks: 1, Values: Values{
 		Running: Some(11), Waiting: Some(7), KVUsage: Some(.5),

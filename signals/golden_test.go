@@ -43,7 +43,7 @@ func TestVLLM(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Reading{Start: "1795923418.87", Ranks: 1, Values: Values{
 		Running: Some(7), Waiting: Some(4), KVUsage: Some(0.4375), KVTokens: Some(27895 * 16),
-		PromptTokens: Some(1.5e6), GenerationTokens: Some(250000), Preemptions: Some(2),
+		PromptTokens: Some(1.5e6), GenerationTokens: Some(250000), Emitted: Some(250000), Preemptions: Some(2),
 		PrefixHits: Some(600000), PrefixQueries: Some(1.5e6), Progress: Some(1.75e6),
 	}}, r)
 	require.False(t, r.Slots.Known, "vLLM does not say")
@@ -55,15 +55,15 @@ func TestVLLMOfARealEngine(t *testing.T) {
 	for name, want := range map[string]Values{
 		"vllm_0.32.0_idle.txt": {
 			Running: Some(0), Waiting: Some(0), KVUsage: Some(0), Preemptions: Some(0),
-			PromptTokens: Some(0), GenerationTokens: Some(0), PrefixHits: Some(0), PrefixQueries: Some(0), Progress: Some(0),
+			PromptTokens: Some(0), GenerationTokens: Some(0), Emitted: Some(0), PrefixHits: Some(0), PrefixQueries: Some(0), Progress: Some(0),
 		},
 		"vllm_0.32.0_busy.txt": {
 			Running: Some(2), Waiting: Some(4), KVUsage: Some(0.8717948717948718), Preemptions: Some(2),
-			PromptTokens: Some(56), GenerationTokens: Some(8213), PrefixHits: Some(0), PrefixQueries: Some(56), Progress: Some(56 + 8213),
+			PromptTokens: Some(56), GenerationTokens: Some(8213), Emitted: Some(8213), PrefixHits: Some(0), PrefixQueries: Some(56), Progress: Some(56 + 8213),
 		},
 		"vllm_0.32.0_after.txt": {
 			Running: Some(0), Waiting: Some(0), KVUsage: Some(0), Preemptions: Some(2),
-			PromptTokens: Some(56), GenerationTokens: Some(8215), PrefixHits: Some(0), PrefixQueries: Some(56), Progress: Some(56 + 8215),
+			PromptTokens: Some(56), GenerationTokens: Some(8215), Emitted: Some(8215), PrefixHits: Some(0), PrefixQueries: Some(56), Progress: Some(56 + 8215),
 		},
 	} {
 		want.KVTokens = Some(40 * 128)
@@ -80,7 +80,7 @@ func TestVLLMRanks(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Values{
 		Running: Some(10), Waiting: Some(5), KVUsage: Some(0.4375), KVTokens: Some(2 * 27895 * 16),
-		PromptTokens: Some(2e6), GenerationTokens: Some(330000), Preemptions: Some(2),
+		PromptTokens: Some(2e6), GenerationTokens: Some(330000), Emitted: Some(330000), Preemptions: Some(2),
 		PrefixHits: Some(700000), PrefixQueries: Some(2e6), Progress: Some(2.33e6),
 	}, r.Values)
 }
@@ -90,7 +90,7 @@ func TestVLLMOldNamesAndProcesses(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Values{
 		Running: Some(5), Waiting: Some(0), KVUsage: Some(0.62),
-		PromptTokens: Some(1000), GenerationTokens: Some(77),
+		PromptTokens: Some(1000), GenerationTokens: Some(77), Emitted: Some(77),
 		PrefixHits: Some(250), PrefixQueries: Some(1000), Progress: Some(1077),
 	}, r.Values, "the queue is empty, the preemptions are absent")
 	require.Empty(t, r.Start)

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -332,11 +333,16 @@ func (s *Scraper) read(p *poller) {
 // note leaves the outcome of an attempt in the poller's state.
 func (p *poller) note(reading Reading, err error, answered bool, now time.Time) {
 	p.state.Attempt, p.state.Reachable = now, answered
+	p.state.Refused, p.state.Status = errors.Is(err, syscall.ECONNREFUSED), 0
 	p.state.Kind = p.target.Kind
 	if t, ok := p.adapter.(kindTeller); ok {
 		p.state.Kind = t.Kind()
 	}
 	if err != nil {
+		var status *StatusError
+		if errors.As(err, &status) {
+			p.state.Status = status.Code
+		}
 		p.state.Err = cut(err.Error(), maxError)
 		p.state.Failures++
 		p.state.Faults.Failed++

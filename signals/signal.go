@@ -46,6 +46,9 @@ type Values struct {
 	// Progress is a counter that grows whenever the engine does work on any
 	// request. Work in flight while it stands still is a black hole.
 	Progress Opt
+	// Emitted is a counter that grows with every token of an answer, as it comes; absent
+	// where engines count tokens when requests end. Not in counters, for it is made of them.
+	Emitted Opt
 }
 
 // counters gives the values that fall only when the engine starts anew.
@@ -72,6 +75,8 @@ type State struct {
 	Kind      string    // what the engine is read as; KindAuto while that is not known
 	Ranks     int       // copies of the model that the engine's page speaks of; 0 if it does not say
 	Reachable bool      // the last attempt got an answer, whatever it said
+	Refused   bool      // the last attempt found nobody who takes connections
+	Status    int       // of the answer, not 200, for which the last attempt gave no signal; 0 if there was none
 	Err       string    // why the last attempt gave no signal; "" if it gave one
 	Failures  int       // attempts without a signal since the last one
 	Attempt   time.Time // when the last attempt ended

@@ -161,7 +161,8 @@ func distances(configured []fleet.Distance, planes []Report, now time.Time) []fl
 	return out
 }
 
-// engines leaves out the dead and draining ones and sets penalties. A model that
+// engines leaves out the dead and draining ones, and those that data planes found to
+// serve nobody, and sets penalties. A model that
 // would be left with none keeps them all: routing to where it may fail is better
 // than nowhere.
 func engines(c *config.Config, configured []fleet.Engine, planes []Report, now time.Time) []fleet.Engine {
@@ -177,6 +178,9 @@ func engines(c *config.Config, configured []fleet.Engine, planes []Report, now t
 	newest := Readings(planes, now)
 	for name, r := range newest {
 		away[name] = Dead(r)
+	}
+	for name, m := range Marks(planes, now) {
+		away[name] = away[name] || m.State.TakesNothing()
 	}
 	for _, e := range c.Engines {
 		away[e.Name] = away[e.Name] || e.Drain

@@ -627,7 +627,8 @@ type ReportRequest struct {
 	Observations  []*Observation         `protobuf:"bytes,8,rep,name=observations,proto3" json:"observations,omitempty"`
 	Penalties     []*Penalty             `protobuf:"bytes,9,rep,name=penalties,proto3" json:"penalties,omitempty"`
 	Applied       *Applied               `protobuf:"bytes,10,opt,name=applied,proto3" json:"applied,omitempty"`
-	Partial       bool                   `protobuf:"varint,12,opt,name=partial,proto3" json:"partial,omitempty"`  // readings are those that are new since the last report of the stream
+	Partial       bool                   `protobuf:"varint,12,opt,name=partial,proto3" json:"partial,omitempty"` // readings are those that are new since the last report of the stream
+	Marks         []*Mark                `protobuf:"bytes,13,rep,name=marks,proto3" json:"marks,omitempty"`
 	Collects      string                 `protobuf:"bytes,11,opt,name=collects,proto3" json:"collects,omitempty"` // the region whose engines a collector reads; it has no cluster. Empty for a data plane
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -738,6 +739,13 @@ func (x *ReportRequest) GetPartial() bool {
 		return x.Partial
 	}
 	return false
+}
+
+func (x *ReportRequest) GetMarks() []*Mark {
+	if x != nil {
+		return x.Marks
+	}
+	return nil
 }
 
 func (x *ReportRequest) GetCollects() string {
@@ -1415,6 +1423,84 @@ func (x *Penalty) GetSeconds() float64 {
 	return 0
 }
 
+// Mark is a state in which a data plane found an engine. It is a lease: it counts for
+// as long as it says, and no longer than the report that it stands in.
+type Mark struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Engine        string                 `protobuf:"bytes,1,opt,name=engine,proto3" json:"engine,omitempty"`
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"` // "black hole", "livelock", "dead streams", "doubtful", "draining", "loading", "restarting"
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	SecondsLeft   float64                `protobuf:"fixed64,4,opt,name=seconds_left,json=secondsLeft,proto3" json:"seconds_left,omitempty"`
+	Own           bool                   `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"` // rests on the data plane's own requests alone: its way to the engine may be what is dead
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Mark) Reset() {
+	*x = Mark{}
+	mi := &file_wardropv1_wardrop_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Mark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Mark) ProtoMessage() {}
+
+func (x *Mark) ProtoReflect() protoreflect.Message {
+	mi := &file_wardropv1_wardrop_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Mark.ProtoReflect.Descriptor instead.
+func (*Mark) Descriptor() ([]byte, []int) {
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Mark) GetEngine() string {
+	if x != nil {
+		return x.Engine
+	}
+	return ""
+}
+
+func (x *Mark) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Mark) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Mark) GetSecondsLeft() float64 {
+	if x != nil {
+		return x.SecondsLeft
+	}
+	return 0
+}
+
+func (x *Mark) GetOwn() bool {
+	if x != nil {
+		return x.Own
+	}
+	return false
+}
+
 // Applied says which snapshot a data plane routes by.
 type Applied struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1427,7 +1513,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[16]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +1525,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[16]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +1538,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{16}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Applied) GetEpoch() uint64 {
@@ -1525,7 +1611,7 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\x05Saved\x12$\n" +
 	"\x04head\x18\x01 \x01(\v2\x10.wardrop.v1.HeadR\x04head\x121\n" +
 	"\aengines\x18\x02 \x01(\v2\x17.wardrop.v1.EngineTableR\aengines\x12#\n" +
-	"\x04rows\x18\x03 \x03(\v2\x0f.wardrop.v1.RowR\x04rows\"\xf9\x03\n" +
+	"\x04rows\x18\x03 \x03(\v2\x0f.wardrop.v1.RowR\x04rows\"\xa1\x04\n" +
 	"\rReportRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1a\n" +
@@ -1538,7 +1624,8 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\tpenalties\x18\t \x03(\v2\x13.wardrop.v1.PenaltyR\tpenalties\x12-\n" +
 	"\aapplied\x18\n" +
 	" \x01(\v2\x13.wardrop.v1.AppliedR\aapplied\x12\x18\n" +
-	"\apartial\x18\f \x01(\bR\apartial\x12\x1a\n" +
+	"\apartial\x18\f \x01(\bR\apartial\x12&\n" +
+	"\x05marks\x18\r \x03(\v2\x10.wardrop.v1.MarkR\x05marks\x12\x1a\n" +
 	"\bcollects\x18\v \x01(\tR\bcollects\"\x10\n" +
 	"\x0eReportResponse\"\xdb\x02\n" +
 	"\x06Demand\x12\x14\n" +
@@ -1614,7 +1701,13 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\x05spent\x18\t \x01(\x01R\x05spent\";\n" +
 	"\aPenalty\x12\x16\n" +
 	"\x06engine\x18\x01 \x01(\tR\x06engine\x12\x18\n" +
-	"\aseconds\x18\x02 \x01(\x01R\aseconds\"S\n" +
+	"\aseconds\x18\x02 \x01(\x01R\aseconds\"\x81\x01\n" +
+	"\x04Mark\x12\x16\n" +
+	"\x06engine\x18\x01 \x01(\tR\x06engine\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12!\n" +
+	"\fseconds_left\x18\x04 \x01(\x01R\vsecondsLeft\x12\x10\n" +
+	"\x03own\x18\x05 \x01(\bR\x03own\"S\n" +
 	"\aApplied\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x18\n" +
@@ -1634,7 +1727,7 @@ func file_wardropv1_wardrop_proto_rawDescGZIP() []byte {
 	return file_wardropv1_wardrop_proto_rawDescData
 }
 
-var file_wardropv1_wardrop_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_wardropv1_wardrop_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_wardropv1_wardrop_proto_goTypes = []any{
 	(*Head)(nil),                  // 0: wardrop.v1.Head
 	(*Part)(nil),                  // 1: wardrop.v1.Part
@@ -1652,13 +1745,14 @@ var file_wardropv1_wardrop_proto_goTypes = []any{
 	(*Faults)(nil),                // 13: wardrop.v1.Faults
 	(*Observation)(nil),           // 14: wardrop.v1.Observation
 	(*Penalty)(nil),               // 15: wardrop.v1.Penalty
-	(*Applied)(nil),               // 16: wardrop.v1.Applied
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
+	(*Mark)(nil),                  // 16: wardrop.v1.Mark
+	(*Applied)(nil),               // 17: wardrop.v1.Applied
+	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
 }
 var file_wardropv1_wardrop_proto_depIdxs = []int32{
-	17, // 0: wardrop.v1.Head.published:type_name -> google.protobuf.Timestamp
-	18, // 1: wardrop.v1.Head.good_for:type_name -> google.protobuf.Duration
+	18, // 0: wardrop.v1.Head.published:type_name -> google.protobuf.Timestamp
+	19, // 1: wardrop.v1.Head.good_for:type_name -> google.protobuf.Duration
 	1,  // 2: wardrop.v1.Head.parts:type_name -> wardrop.v1.Part
 	3,  // 3: wardrop.v1.EngineTable.engines:type_name -> wardrop.v1.Engine
 	4,  // 4: wardrop.v1.Engine.names:type_name -> wardrop.v1.Names
@@ -1666,23 +1760,24 @@ var file_wardropv1_wardrop_proto_depIdxs = []int32{
 	0,  // 6: wardrop.v1.Saved.head:type_name -> wardrop.v1.Head
 	2,  // 7: wardrop.v1.Saved.engines:type_name -> wardrop.v1.EngineTable
 	5,  // 8: wardrop.v1.Saved.rows:type_name -> wardrop.v1.Row
-	17, // 9: wardrop.v1.ReportRequest.time:type_name -> google.protobuf.Timestamp
+	18, // 9: wardrop.v1.ReportRequest.time:type_name -> google.protobuf.Timestamp
 	10, // 10: wardrop.v1.ReportRequest.demands:type_name -> wardrop.v1.Demand
 	11, // 11: wardrop.v1.ReportRequest.distances:type_name -> wardrop.v1.Distance
 	12, // 12: wardrop.v1.ReportRequest.readings:type_name -> wardrop.v1.Reading
 	14, // 13: wardrop.v1.ReportRequest.observations:type_name -> wardrop.v1.Observation
 	15, // 14: wardrop.v1.ReportRequest.penalties:type_name -> wardrop.v1.Penalty
-	16, // 15: wardrop.v1.ReportRequest.applied:type_name -> wardrop.v1.Applied
-	17, // 16: wardrop.v1.Reading.time:type_name -> google.protobuf.Timestamp
-	13, // 17: wardrop.v1.Reading.faults:type_name -> wardrop.v1.Faults
-	17, // 18: wardrop.v1.Reading.good:type_name -> google.protobuf.Timestamp
-	8,  // 19: wardrop.v1.Signals.Report:input_type -> wardrop.v1.ReportRequest
-	9,  // 20: wardrop.v1.Signals.Report:output_type -> wardrop.v1.ReportResponse
-	20, // [20:21] is the sub-list for method output_type
-	19, // [19:20] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	17, // 15: wardrop.v1.ReportRequest.applied:type_name -> wardrop.v1.Applied
+	16, // 16: wardrop.v1.ReportRequest.marks:type_name -> wardrop.v1.Mark
+	18, // 17: wardrop.v1.Reading.time:type_name -> google.protobuf.Timestamp
+	13, // 18: wardrop.v1.Reading.faults:type_name -> wardrop.v1.Faults
+	18, // 19: wardrop.v1.Reading.good:type_name -> google.protobuf.Timestamp
+	8,  // 20: wardrop.v1.Signals.Report:input_type -> wardrop.v1.ReportRequest
+	9,  // 21: wardrop.v1.Signals.Report:output_type -> wardrop.v1.ReportResponse
+	21, // [21:22] is the sub-list for method output_type
+	20, // [20:21] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_wardropv1_wardrop_proto_init() }
@@ -1697,7 +1792,7 @@ func file_wardropv1_wardrop_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wardropv1_wardrop_proto_rawDesc), len(file_wardropv1_wardrop_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

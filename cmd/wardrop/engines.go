@@ -80,6 +80,9 @@ func engineProfile(e control.Engine) string {
 // engineState says in which state an engine is, and what limits it.
 func engineState(e control.Engine) string {
 	out := e.State
+	if e.Reason != "" {
+		out += fmt.Sprintf(" (%s; for %.0fs)", e.Reason, e.Left)
+	}
 	if e.Slowdown > 1 {
 		out += fmt.Sprintf(", slow x%.1f", e.Slowdown)
 	}
