@@ -95,6 +95,33 @@ func TestEnginesAsTheControlPlaneSeesThem(t *testing.T) {
 	require.Nil(t, engines["quiet"].Reading)
 }
 
+// TestMarksAreShownUntilTheyEnd: with why and for how long, unless more is known.
+func TestMarksAreShownUntilTheyEnd(t *testing.T) {
+	c := inspect(t, func(r *pb.ReportRequest) {
+		for _, e := range []string{"near", "south", "gone", "leaving"} {
+			r.Readings = append(r.Readings, &pb.Reading{Engine: e, Reachable: e != "gone", Failures: 2, Time: timestamppb.New(now.Add(-time.Second))})
+			r.Marks = append(r.Marks, &pb.Mark{Engine: e, State: "black hole", Reason: "nothing moves", SecondsLeft: 5})
+		}
+		r.Marks = append(r.Marks, &pb.Mark{Engine: "south", State: "of a later version", SecondsLeft: 50})
+	})
+	at := func(d time.Duration) map[string]Engine {
+		out := map[string]Engine{}
+		for _, e := range c.Engines(now.Add(d)) {
+			out[e.Name] = e
+		}
+		return out
+	}
+	engines := at(0)
+	for _, name := range []string{"near", "south"} {
+		require.Equal(t, "black hole", engines[name].State)
+		require.Equal(t, "nothing moves", engines[name].Reason)
+		require.Equal(t, 4.0, engines[name].Left, "the report is a second old")
+	}
+	require.Equal(t, EngineDead, engines["gone"].State)
+	require.Equal(t, EngineDraining, engines["leaving"].State)
+	require.Equal(t, EngineLive, at(4 * time.Second)["near"].State)
+}
+
 // TestDemandSaysWhereItComesFrom: what is expected counts until a cluster has measured
 // for a while, and beside a measurement nothing that is expected does.
 func TestDemandSaysWhereItComesFrom(t *testing.T) {

@@ -78,6 +78,9 @@ type Verdict struct {
 	Reason string
 	Silent time.Duration
 	Own    bool // see Mark
+	// Spare says that no request need be kept away: those that wait are given up, and the
+	// next answer shows that the engine is well. Without one it is not said again.
+	Spare bool
 }
 
 // Liveness is the evidence on one engine and the state it was found in. Every state
@@ -130,6 +133,7 @@ func (l *Liveness) Read(c Counts, now int64) (moved, anew bool) {
 		}
 	}
 	l.last, l.read, l.refusal.unready = c, now, 0
+	l.refusal.findRoom(&c)
 	return moved, false
 }
 
@@ -179,20 +183,26 @@ func (l *Liveness) counted(now int64) bool {
 func (l *Liveness) Judge(w *Work, stallAfter time.Duration, now int64) Verdict {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if w.Requests <= 0 {
+		return Verdict{} // an idle engine owes no sign of life
+	}
 	usual := Patience(stallAfter, w.Predicted+w.Prompts)
 	if !l.counted(now) {
 		switch {
 		case w.Streams > usual:
-			return Verdict{BlackHole, "it owes first tokens and gives no byte", w.Streams, true}
+			return Verdict{State: BlackHole, Reason: "it owes first tokens and gives no byte", Silent: w.Streams, Own: true}
 		case w.Whole > Patience(stallAfter, w.Predicted+w.Prompts+w.Outputs):
-			return Verdict{Doubtful, "it finishes nothing", w.Whole, true}
+			return Verdict{State: Doubtful, Reason: "it finishes nothing", Silent: w.Whole, Own: true}
 		}
 		return Verdict{}
 	}
 	silent := max(w.Streams, time.Duration(now-max(w.Heard, w.Since)))
 	if silent > l.patience(w, stallAfter, usual, now) {
-		if l.churns(now) {
+		switch {
+		case l.churns(now):
 			return Verdict{State: Livelock, Reason: "it preempts and gives no token", Silent: silent}
+		case l.last.Running+l.last.Waiting == 0 && w.Streams > usual:
+			return Verdict{DeadStreams, "it says that it has no work, and owes first tokens here", silent, true, l.mark.State == Live}
 		}
 		return Verdict{State: BlackHole, Reason: "it has work and its counters stand still", Silent: silent}
 	}
@@ -203,7 +213,8 @@ func (l *Liveness) Judge(w *Work, stallAfter time.Duration, now int64) Verdict {
 // where all the work is known and tokens came with every reading: what stands still
 // then prefills no more than what is counted here.
 func (l *Liveness) patience(w *Work, stallAfter, usual time.Duration, now int64) time.Duration {
-	known := l.last.Running > 0 && l.last.Running+l.last.Waiting <= float64(w.Requests)
+	inside := l.last.Running + l.last.Waiting
+	known := inside > 0 && inside <= float64(w.Requests)
 	if l.pace < paceWanted || !known {
 		return usual
 	}
@@ -226,7 +237,7 @@ func (l *Liveness) fruitless(w *Work, usual time.Duration, now int64) Verdict {
 		}
 	}
 	if moves && l.last.Waiting == 0 && w.Unserved > deadFactor*usual {
-		return Verdict{DeadStreams, "it works, and nothing of it arrives here", w.Unserved, true}
+		return Verdict{State: DeadStreams, Reason: "it works, and nothing of it arrives here", Silent: w.Unserved, Own: true}
 	}
 	return Verdict{}
 }

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// refusedToDrain is how many requests in a row must be refused before an engine with
-// room is taken for draining.
-const refusedToDrain = 3
+// An engine is taken for draining when that many requests in a row were refused, and that
+// many readings in a row found room between refusals: after a burst one finds some too.
+const refusedToDrain, roomToDrain = 3, 2
 
 // refusal is what is known of the requests that an engine refuses. The zero value is
 // none.
@@ -15,6 +15,8 @@ type refusal struct {
 	count   int
 	since   int64   // when the first one was, nanoseconds
 	running float64 // requests in the engine then, NaN when not known
+	fresh   bool    // there was one since the last reading
+	room    int     // readings in a row between which it refused, and had room
 	unready int64   // when its page of metrics answered 503 and has not answered since, nanoseconds
 	unwell  int64   // when its health page answered 503, nanoseconds
 }
@@ -46,6 +48,7 @@ func (l *Liveness) Refused(body []byte, now int64) (lease time.Duration) {
 		l.refusal.since, l.refusal.running = now, l.last.Running
 	}
 	l.refusal.count++
+	l.refusal.fresh = true
 	l.suspect.Store(true)
 	switch {
 	case says(text, saysLoading):
@@ -56,18 +59,29 @@ func (l *Liveness) Refused(body []byte, now int64) (lease time.Duration) {
 		l.refusal.count = 0
 	case l.unready(now):
 		return l.refuses(Loading, "it answers 503 to everything", now)
-	case l.refusal.count >= refusedToDrain && l.empties(now):
+	case l.mark.State == Draining || l.mark.State == Loading:
+		return l.refuses(l.mark.State, l.mark.Reason, now) // it has not answered since
+	case l.refusal.count >= refusedToDrain && l.refusal.room >= roomToDrain && l.counted(now):
 		return l.refuses(Draining, "it has room and takes nothing", now)
 	}
 	return 0
 }
 
-// empties tells whether the engine has room, and gets emptier while it refuses.
-func (l *Liveness) empties(now int64) bool {
-	return l.counted(now) && l.last.Waiting == 0 && (l.last.Running == 0 || l.last.Running <= l.refusal.running/2)
+// findRoom looks, when it is read, whether the engine has room, or gets emptier while it
+// refuses.
+func (r *refusal) findRoom(c *Counts) {
+	if r.fresh && c.Waiting == 0 && (c.Running == 0 || c.Running <= r.running/2) {
+		r.room++
+	} else {
+		r.room = 0
+	}
+	r.fresh = false
 }
 
 func (l *Liveness) refuses(s State, reason string, now int64) time.Duration {
+	if l.mark.State == s && l.mark.In(now) { // it was sent before
+		return time.Duration(l.mark.Until - now)
+	}
 	l.lease = min(max(2*l.lease, leaseFirst), leaseMax)
 	l.mark = Mark{State: s, Reason: reason, Since: now, Until: now + int64(l.lease)}
 	return l.lease

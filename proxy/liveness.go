@@ -64,13 +64,13 @@ func (p *DataPlane) sweepTarget(row *rowState, i int, now int64) {
 	e, stallAfter := own.engine, time.Duration(p.config.StallAfter)
 	e.pulse.listen(now)
 	counted := e.life.Counted(now)
-	work := e.pulse.work(now, target.Flight.BusySince(), target.Flight.Requests(), target.Predicted, counted)
+	work := e.pulse.work(now, target.Flight.BusySince(), target.Flight.Requests(), target.Predicted, counted, stallAfter)
+	if n := e.pulse.endDead(now, stallAfter, &work); n > 0 {
+		p.log.Warn("streams stand still while their engine works; they are given up", "engine", own.seen.engine, "model", row.Model, "streams", n)
+	}
 	switch v := e.life.Judge(&work, stallAfter, now); v.State {
 	case protect.Live:
 		own.seen.doubt = doubt{}
-		if n := e.pulse.endDead(now, stallAfter, &work); n > 0 {
-			p.log.Warn("streams stand still while their engine works; they are given up", "engine", own.seen.engine, "model", row.Model, "streams", n)
-		}
 	case protect.Doubtful:
 		p.doubt(row, i, v, now)
 		patience := protect.Patience(stallAfter, work.Predicted+work.Prompts+work.Outputs)
@@ -78,7 +78,10 @@ func (p *DataPlane) sweepTarget(row *rowState, i int, now int64) {
 	default:
 		p.log.Warn("engine gives no sign of life; what waits for it goes elsewhere", "engine", own.seen.engine, "model", row.Model,
 			"state", v.State.String(), "reason", v.Reason, "silent", v.Silent, "in_flight", work.Requests)
-		lease := p.passOver(row, i, protect.Stalled, now)
+		lease := time.Duration(0) // a probe will tell
+		if !v.Spare {
+			lease = p.passOver(row, i, protect.Stalled, now)
+		}
 		p.everywhere(e, func(row *rowState, i int) { row.PassOver(i, now, now+int64(lease)) })
 		e.life.Found(v, now, lease)
 		e.pulse.stall(now, !v.Own)

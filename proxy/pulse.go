@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -164,27 +165,67 @@ func (p *pulse) listen(now int64) {
 	}
 }
 
+// lost tells of an answer that stands still although its engine has gone on for long: it
+// owes the next piece while anything moves, or the first while requests that were sent long
+// after have got theirs. It says nothing about the engine any more.
+func (p *pulse) lost(a *attempt, patience time.Duration) bool {
+	if a.begun {
+		return p.last.Load()-a.seenAt > int64(patience)/2
+	}
+	return a.stream && p.served-a.sent.UnixNano() > int64(patience)/2
+}
+
 // work says what is in flight at time now, given what is predicted for a usual request,
-// when the first request in flight was charged, and whether the engine's counters are
-// read. Whole answers owe no sign while counters are.
-func (p *pulse) work(now, since int64, requests int64, predicted float64, counted bool) protect.Work {
+// when the first request in flight was charged, how many are, and whether the engine's
+// counters are read. Whole answers owe no sign while counters are. What is lost does not
+// count.
+func (p *pulse) work(now, since, requests int64, predicted float64, counted bool, stallAfter time.Duration) protect.Work {
 	last, bytes := p.last.Load(), p.bytes.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := protect.Work{
-		Requests: requests, Since: since, Heard: last, Answered: bytes, Predicted: predicted,
-		Streams: p.streams.silence(now, last),
-	}
-	if len(p.streams.list) > 0 {
-		w.Unserved = time.Duration(now - max(bytes, p.streams.since))
-	}
-	if !counted {
-		w.Whole = p.whole.silence(now, last)
-	}
+	w := protect.Work{Requests: requests, Since: since, Heard: last, Answered: bytes, Predicted: predicted}
 	ofStreams, _ := p.streams.beyond()
 	ofWhole, outputs := p.whole.beyond()
 	w.Prompts, w.Outputs = ofStreams+ofWhole, outputs
+	if !counted {
+		w.Whole = p.whole.silence(now, last)
+	}
+	patience := protect.Patience(stallAfter, predicted+w.Prompts)
+	lost, first, owed := p.sift(patience)
+	if lost == 0 {
+		w.Streams = p.streams.silence(now, last)
+	} else {
+		w.Requests -= lost
+		w.Since = max(since, min(first, now))
+		w.Streams = time.Duration(now - max(last, min(owed, now)))
+	}
+	if owed < never {
+		w.Unserved = time.Duration(now - max(bytes, owed))
+	}
 	return w
+}
+
+// never is later than all times, in nanoseconds.
+const never = math.MaxInt64
+
+// sift counts the answers that are lost, and tells when the first of all others was sent,
+// and the first of those that owe a stream's first token; never if there is none.
+func (p *pulse) sift(patience time.Duration) (lost, first, owed int64) {
+	first, owed = never, never
+	for _, list := range [...][]*attempt{p.streams.list, p.whole.list, p.begun.list} {
+		for _, a := range list {
+			if p.lost(a, patience) {
+				lost++
+				continue
+			}
+			sent := a.sent.UnixNano()
+			first = min(first, sent)
+			if a.stream && !a.begun {
+				owed = min(owed, sent)
+			}
+		}
+	}
+	return lost, first, owed
 }
 
 // stall ends the waits at time now: those of streams, and all if the engine's own
@@ -212,25 +253,21 @@ func (p *pulse) endProbes(now, since int64, patience time.Duration) {
 	}
 }
 
-// endDead ends the streams that at time now have stood still for too long although the
-// engine works: those of which it owes the next token while it gives others theirs, and
-// those that owe their first one while requests sent long after them have got it.
+// endDead ends what is lost at time now and has stood still for three times as long as an
+// engine may. It gives how many these are.
 func (p *pulse) endDead(now int64, stallAfter time.Duration, w *protect.Work) (ended int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, a := range p.begun.list {
-		patience := int64(protect.StreamPatience(stallAfter, w.Predicted+w.Prompts+a.longOutput))
-		if now-a.seenAt > patience && p.last.Load()-a.seenAt > patience/2 {
-			a.cancel(errDeadStream)
-			ended++
-		}
-	}
-	for _, a := range p.streams.list {
-		sent := a.sent.UnixNano()
-		patience := int64(protect.StreamPatience(stallAfter, w.Predicted+w.Prompts))
-		if now-sent > patience && p.served-sent > patience/2 {
-			a.cancel(errDeadStream)
-			ended++
+	for _, list := range [...][]*attempt{p.streams.list, p.begun.list} {
+		for _, a := range list {
+			seconds, still := w.Predicted+w.Prompts, a.sent.UnixNano()
+			if a.begun {
+				seconds, still = seconds+a.longOutput, a.seenAt
+			}
+			if p.lost(a, protect.Patience(stallAfter, seconds)) && now-still > int64(protect.StreamPatience(stallAfter, seconds)) {
+				a.cancel(errDeadStream)
+				ended++
+			}
 		}
 	}
 	return ended
