@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// PatienceFactor is how many times the predicted time of its work an engine may
+	// patienceFactor is how many times the predicted time of its work an engine may
 	// be silent, beyond what it may be silent anyhow.
-	PatienceFactor = 5
+	patienceFactor = 5
 	// deadFactor is how many times as long a single stream may stand still while its
 	// engine works: to cut it costs a client its answer.
 	deadFactor = 3
@@ -40,7 +40,7 @@ func StreamPatience(stallAfter time.Duration, seconds float64) time.Duration {
 }
 
 func ofPredicted(seconds float64) time.Duration {
-	return time.Duration(PatienceFactor * min(seconds, 1e6) * float64(time.Second))
+	return time.Duration(patienceFactor * min(seconds, 1e6) * float64(time.Second))
 }
 
 // Counts is what a reading of an engine says of its progress. What it does not say is
