@@ -96,6 +96,7 @@ type Liveness struct {
 	yielded int64 // when a token came
 	churned int64 // when it preempted
 	pace    int   // readings in a row with tokens, at most paceWanted
+	still   int64 // since when no token came though something ran, 0: one did; nanoseconds
 	gap     time.Duration
 	gapAt   int64 // when it ended
 	refusal refusal
@@ -125,7 +126,7 @@ func (l *Liveness) Read(c Counts, now int64) (moved, anew bool) {
 	if differs(c.Preemptions, l.last.Preemptions) {
 		l.churned = now
 	}
-	l.keepPace(tokens, now)
+	l.keepPace(tokens, c.Running, now)
 	if moved {
 		l.moved = now
 		if l.mark.State == BlackHole {
@@ -140,19 +141,24 @@ func (l *Liveness) Read(c Counts, now int64) (moved, anew bool) {
 // differs tells of two counts that are both known.
 func differs(a, b float64) bool { return a != b && !math.IsNaN(a) && !math.IsNaN(b) }
 
-// keepPace learns how regularly tokens come.
-func (l *Liveness) keepPace(tokens bool, now int64) {
-	if !tokens {
-		return
-	}
-	if still := l.read - l.yielded; still > 0 { // a reading without tokens came between
-		if l.last.Running > 0 {
-			l.gap, l.gapAt = max(l.longestGap(now), time.Duration(now-l.yielded)), now
+// keepPace learns from a reading how regularly tokens come while something runs.
+func (l *Liveness) keepPace(tokens bool, running float64, now int64) {
+	switch {
+	case tokens:
+		if l.still != 0 {
+			l.gap, l.gapAt = max(l.longestGap(now), time.Duration(now-l.still)), now
 		}
-		l.pace = 0
+		if l.read > l.yielded { // a reading without tokens came between
+			l.pace = 0
+		}
+		l.pace, l.yielded, l.still = min(l.pace+1, paceWanted), now, 0
+	case !(running > 0):
+		l.still = 0 // an idle engine does not stand still
+	case l.still == 0 && l.last.Running > 0:
+		l.still = l.read
+	case l.still == 0:
+		l.still = now
 	}
-	l.pace = min(l.pace+1, paceWanted)
-	l.yielded = now
 }
 
 // longestGap is the longest standstill that ended by itself, as far as it still counts.
@@ -162,7 +168,7 @@ func (l *Liveness) longestGap(now int64) time.Duration {
 
 // forget drops all evidence.
 func (l *Liveness) forget() {
-	l.churned, l.pace, l.gap, l.lease = 0, 0, 0, 0
+	l.churned, l.pace, l.still, l.gap, l.lease = 0, 0, 0, 0, 0
 	l.refusal, l.mark = refusal{}, Mark{}
 	l.suspect.Store(false)
 }

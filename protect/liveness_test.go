@@ -149,6 +149,22 @@ func TestItLearnsWhatIsUsual(t *testing.T) {
 	require.Less(t, took, 12*time.Second)
 }
 
+// TestIdleIsNoStandstill: nothing is learned from the time before the first request.
+func TestIdleIsNoStandstill(t *testing.T) {
+	w := newWatched()
+	w.lives(t, 10*time.Second)
+	w.work.Requests, w.c.Running, w.step = 0, 0, hangs
+	w.lives(t, time.Minute)
+	w.work.Requests, w.c.Running, w.work.Since = 4, 4, w.now
+	w.lives(t, time.Second) // read before its first token
+	w.step = works
+	w.lives(t, 10*time.Second)
+	w.step = hangs
+	v, took := w.run(time.Minute)
+	require.Equal(t, protect.BlackHole, v.State)
+	require.LessOrEqual(t, took, 6*time.Second)
+}
+
 func TestRefusals(t *testing.T) {
 	second := int64(time.Second)
 	read := func(l *protect.Liveness, at int64, running, waiting float64) {
