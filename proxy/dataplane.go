@@ -71,7 +71,7 @@ func New(o Options) (*DataPlane, error) {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	}
-	secure, err := engineTLS(o.Proxy.EngineTLS)
+	secure, err := o.Proxy.EngineTLS.Client()
 	if err != nil {
 		return nil, err
 	}

@@ -3,48 +3,14 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"fmt"
 	"net"
-	"os"
-
-	"github.com/wardrop-lb/wardrop/config"
 )
 
 // opAlert is what crypto/tls calls a TLS alert of the peer in a net.OpError. With
 // TLS 1.3 an engine that does not accept our certificate says so only when the
 // request was sent; it has not looked at it.
 const opAlert = "remote error"
-
-// engineTLS is how connections to engines are secured. The error names what of
-// the configuration cannot be used.
-func engineTLS(c config.EngineTLS) (*tls.Config, error) {
-	secure := &tls.Config{ServerName: c.ServerName}
-	if c.CAFile != "" {
-		pem, err := os.ReadFile(c.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("proxy.engine_tls.ca_file: %w", err)
-		}
-		secure.RootCAs = x509.NewCertPool()
-		if !secure.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("proxy.engine_tls.ca_file: %s holds no PEM certificate", c.CAFile)
-		}
-	}
-	if c.CertFile == "" {
-		return secure, nil
-	}
-	load := func() (*tls.Certificate, error) {
-		cert, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
-		return &cert, err
-	}
-	if _, err := load(); err != nil {
-		return nil, fmt.Errorf("proxy.engine_tls.cert_file and key_file: %w", err)
-	}
-	// Connections are kept, so that to read the files for each new one is cheap.
-	secure.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
-	return secure, nil
-}
 
 // dialTLS opens a connection and secures it. Whatever goes wrong is an error of
 // dialing: no request has been sent, so that the engine counts as unreachable and

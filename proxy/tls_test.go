@@ -223,7 +223,7 @@ func TestUnusableTLSFiles(t *testing.T) {
 		"proxy.engine_tls.cert_file and key_file: ":    {CertFile: cert, KeyFile: ca.file},
 		"key_file: open /nowhere: no such file or dir": {CertFile: cert, KeyFile: "/nowhere"},
 	} {
-		_, err := engineTLS(c)
+		_, err := c.Client()
 		require.ErrorContains(t, err, want)
 	}
 }
