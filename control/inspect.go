@@ -249,25 +249,20 @@ type Demand struct {
 	Estimated    uint64 `json:"estimated"`     // of these, by their sizes
 }
 
-type demandKey struct {
-	cluster, model string
-	priority       fleet.Priority
-}
-
 // Demands lists the demand by cluster, model and priority.
 func (c *Control) Demands(now time.Time) []Demand {
 	planes := c.reports.live(now)
 	view := tick.View(c.inForce(), planes, now)
 	out := make([]Demand, 0, len(view.Demands))
-	at := map[demandKey]int{}
+	at := map[tick.Source]int{}
 	for _, d := range view.Demands {
-		at[demandKey{d.Cluster, d.Model, d.Priority}] = len(out)
+		at[tick.Source{Cluster: d.Cluster, Model: d.Model, Priority: d.Priority}] = len(out)
 		out = append(out, Demand{Cluster: d.Cluster, Model: d.Model, Priority: d.Priority, Rate: d.Rate, Source: SourceExpected})
 	}
 	measured := make([]float64, len(out))
 	for _, p := range planes {
 		for _, d := range p.Demands {
-			if i, ok := at[demandKey{p.Cluster, d.Model, fleet.Priority(d.Priority)}]; ok {
+			if i, ok := at[tick.Source{Cluster: p.Cluster, Model: d.Model, Priority: fleet.Priority(d.Priority)}]; ok {
 				out[i].add(d, now.Sub(p.Received))
 				measured[i] += d.Rate
 			}

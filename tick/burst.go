@@ -55,19 +55,25 @@ func (b *bursts) apply(view *fleet.View, counted map[string]float64, seconds flo
 }
 
 func demandByModel(view *fleet.View) map[string]float64 {
-	work := map[string]float64{}
+	work, out := workOf(view), map[string]float64{}
+	for _, d := range view.Demands {
+		out[d.Model] += work(d.Model) * d.Rate
+	}
+	return out
+}
+
+// workOf gives what a request of a model counts.
+func workOf(view *fleet.View) func(model string) float64 {
+	work := make(map[string]float64, len(view.Models))
 	for _, m := range view.Models {
 		work[m.Name] = m.Load()
 	}
-	out := map[string]float64{}
-	for _, d := range view.Demands {
-		w, ok := work[d.Model]
-		if !ok {
-			w = 1
+	return func(model string) float64 {
+		if w, ok := work[model]; ok {
+			return w
 		}
-		out[d.Model] += w * d.Rate
+		return 1
 	}
-	return out
 }
 
 // pool is the models that share engines, directly or by others, and those engines.

@@ -33,7 +33,7 @@ func Cut(c *config.Config, view *fleet.View, plan *fleet.Plan, members map[strin
 	for i := range plan.Rows {
 		r := &plan.Rows[i]
 		if s := byCluster[r.Cluster]; s != nil && len(r.Arcs) > 0 {
-			s.Rows = append(s.Rows, cutRow(plan, r, engines, 0.5/float64(len(plan.Rows)), max(len(members[r.Cluster]), 1)))
+			s.Rows = append(s.Rows, cutRow(plan, r, engines, leastPart/float64(len(plan.Rows)), max(len(members[r.Cluster]), 1)))
 		}
 	}
 	for _, s := range out {
@@ -75,7 +75,7 @@ func cutEngines(view *fleet.View, plan *fleet.Plan, index map[string]int32) []cu
 
 // cutRow names a row's engines and a few of no weight, each with how many requests a
 // data plane may have there: a few times what the engine holds at its capacity,
-// divided between the rows that use it by their part of its load.
+// divided between the rows that use it by their part of its load, least at least.
 func cutRow(plan *fleet.Plan, r *fleet.Row, engines []cutEngine, least float64, replicas int) fleet.SnapshotRow {
 	row := fleet.SnapshotRow{Model: r.Model, Shed: r.Shed}
 	load, capacity := 0.0, 0.0
@@ -131,6 +131,10 @@ func insert(spare *[fallbacksPerRow]fleet.Target, n int, t fleet.Target) int {
 // refused. Half of it refuses more than twice as many of a bursty trace; twice of it
 // saves few, and keeps more waiting for what clients then give up.
 const Crowding = 6
+
+// leastPart is how much of an even part of an engine a row may use at least, whatever it
+// sent there a tick ago: a burst may come anywhere.
+const leastPart = 0.5
 
 // LeastLimit is the least limit of a target, in requests: a data plane must always
 // be able to try.

@@ -118,25 +118,25 @@ func sumOf(list []arrivals) (sum arrivals) {
 // rates estimates all demand. The zero value is ready.
 type rates struct {
 	planes map[string]*planeCounts // by instance
-	known  map[demandKey]*Rate
+	known  map[Source]*Rate
 }
 
 // planeCounts is what a data plane counted when it last reported, and rates since the
 // report before.
 type planeCounts struct {
-	at    mark
-	total map[demandKey]float64
-	rate  map[demandKey]float64
+	at    instant
+	total map[Source]float64
+	rate  map[Source]float64
 }
 
 // apply replaces the view's rates, which look back for a fixed while, by what has been
 // counted from tick to tick.
 func (r *rates) apply(view *fleet.View, planes []Report, seconds float64) {
 	counted, windows := r.count(planes), windowsOf(planes)
-	next := make(map[demandKey]*Rate, len(view.Demands))
+	next := make(map[Source]*Rate, len(view.Demands))
 	for i := range view.Demands {
 		d := &view.Demands[i]
-		key := demandKey{d.Cluster, d.Model, d.Priority}
+		key := Source{d.Cluster, d.Model, d.Priority}
 		if windows[d.Cluster] < settled {
 			continue // it is still what was expected
 		}
@@ -157,8 +157,8 @@ func (r *rates) apply(view *fleet.View, planes []Report, seconds float64) {
 }
 
 // count adds up what arrives at all data planes, requests/s.
-func (r *rates) count(planes []Report) map[demandKey]float64 {
-	sum := map[demandKey]float64{}
+func (r *rates) count(planes []Report) map[Source]float64 {
+	sum := map[Source]float64{}
 	next := make(map[string]*planeCounts, len(planes))
 	for _, p := range planes {
 		plane := r.planes[p.Instance]
@@ -177,12 +177,12 @@ func (r *rates) count(planes []Report) map[demandKey]float64 {
 // advance makes rates of a report and the one before. Of a data plane that is new, or
 // counts anew, they are its own.
 func (p *planeCounts) advance(r Report) *planeCounts {
-	out := &planeCounts{at: r.mark(), total: make(map[demandKey]float64, len(r.Demands)), rate: make(map[demandKey]float64, len(r.Demands))}
+	out := &planeCounts{at: r.instant(), total: make(map[Source]float64, len(r.Demands)), rate: make(map[Source]float64, len(r.Demands))}
 	for _, d := range r.Demands {
 		if d.Priority >= fleet.NumPriorities || !plausible(d.Rate) {
 			continue
 		}
-		key := demandKey{r.Cluster, d.Model, fleet.Priority(d.Priority)}
+		key := Source{r.Cluster, d.Model, fleet.Priority(d.Priority)}
 		out.total[key], out.rate[key] = float64(d.Count), d.Rate
 		if p == nil {
 			continue

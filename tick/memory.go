@@ -74,7 +74,7 @@ type Forecast struct {
 func (m *Memory) Forecasts() map[Source]Forecast {
 	out := make(map[Source]Forecast, len(m.rates.known))
 	for k, r := range m.rates.known {
-		out[Source{k.cluster, k.model, k.priority}] = Forecast{r.Mean(), r.Missed(), r.Dispersion()}
+		out[k] = Forecast{r.Mean(), r.Missed(), r.Dispersion()}
 	}
 	return out
 }

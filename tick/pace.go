@@ -18,7 +18,7 @@ type paces struct {
 // planePace is what one data plane counted: totals as it last said, and rates since
 // the time before.
 type planePace struct {
-	at    mark
+	at    instant
 	seen  map[seenKey]counted
 	rates map[string]flow // by engine
 }
@@ -33,10 +33,7 @@ type flow struct{ arrived, finished, inFlight, inside float64 }
 
 // of adds up what all data planes see of each engine now.
 func (p *paces) of(view *fleet.View, planes []Report) map[string]flow {
-	work := map[string]float64{}
-	for _, m := range view.Models {
-		work[m.Name] = m.Load()
-	}
+	work := workOf(view)
 	next := make(map[string]*planePace, len(planes))
 	sum, network := map[string]flow{}, networkOf(view)
 	for _, r := range planes {
@@ -55,8 +52,8 @@ func (p *paces) of(view *fleet.View, planes []Report) map[string]flow {
 }
 
 // advance makes rates of a report and the one before, if there was one.
-func (p *planePace) advance(r Report, work map[string]float64, network func(cluster, engine string) float64) *planePace {
-	out := &planePace{at: r.mark(), seen: make(map[seenKey]counted, len(r.Observations)), rates: map[string]flow{}}
+func (p *planePace) advance(r Report, work func(model string) float64, network func(cluster, engine string) float64) *planePace {
+	out := &planePace{at: r.instant(), seen: make(map[seenKey]counted, len(r.Observations)), rates: map[string]flow{}}
 	seconds := 0.0
 	if p != nil {
 		seconds = out.at.since(p.at)
@@ -67,11 +64,7 @@ func (p *planePace) advance(r Report, work map[string]float64, network func(clus
 			continue
 		}
 		out.seen[key] = now
-		w, ok := work[o.Model]
-		if !ok {
-			w = 1
-		}
-		f := out.rates[o.Engine]
+		w, f := work(o.Model), out.rates[o.Engine]
 		f.inFlight += w * now.inFlight
 		// A count that is new, or fell, is not known for this while.
 		if before, ok := p.counted(key); ok && seconds > 0 && now.requests >= before.requests {

@@ -36,10 +36,10 @@ func (r Report) Member() string {
 	return r.Cluster
 }
 
-// mark is when a report was made, by its maker's clock and by ours.
-type mark struct{ own, ours time.Time }
+// instant is when a report was made, by its maker's clock and by ours.
+type instant struct{ own, ours time.Time }
 
-func (r Report) mark() mark { return mark{r.Time.AsTime(), r.Received} }
+func (r Report) instant() instant { return instant{r.Time.AsTime(), r.Received} }
 
 // clockJump is by how much the time between two reports may differ by either clock: more is no
 // delay on the way but a clock that was set.
@@ -47,7 +47,7 @@ const clockJump = 2 * time.Second
 
 // since is the seconds between two reports of one maker, 0 where they cannot be told: by
 // its own clock, which knows of no delays, unless that was set meanwhile.
-func (m mark) since(before mark) float64 {
+func (m instant) since(before instant) float64 {
 	own, ours := m.own.Sub(before.own), m.ours.Sub(before.ours)
 	if own <= 0 || own-ours > clockJump || ours-own > clockJump {
 		own = ours
@@ -83,11 +83,6 @@ func Members(planes []Report) map[string][]string {
 // and those so small that arithmetic with them is not exact.
 func plausible(x float64) bool { return x == 0 || x >= 1e-9 && x < 1e9 }
 
-type demandKey struct {
-	cluster, model string
-	priority       fleet.Priority
-}
-
 // demands adds up what the replicas of each cluster measured. Until they have
 // measured for a while the expected demand counts, if it is more. What no engine
 // serves is left out: a data plane reports a model that a reload took away until
@@ -99,7 +94,7 @@ func demands(c *config.Config, planes []Report) []fleet.Demand {
 			served[m] = true
 		}
 	}
-	rates := map[demandKey]float64{}
+	rates := map[Source]float64{}
 	window := map[string]time.Duration{} // longest of each cluster
 	for _, p := range planes {
 		for _, d := range p.Demands {
@@ -107,20 +102,20 @@ func demands(c *config.Config, planes []Report) []fleet.Demand {
 				continue
 			}
 			if plausible(d.Rate) {
-				rates[demandKey{p.Cluster, d.Model, fleet.Priority(d.Priority)}] += d.Rate
+				rates[Source{p.Cluster, d.Model, fleet.Priority(d.Priority)}] += d.Rate
 			}
 			window[p.Cluster] = max(window[p.Cluster], time.Duration(d.Window*float64(time.Second)))
 		}
 	}
 	for _, d := range c.View().Demands {
-		key := demandKey{d.Cluster, d.Model, d.Priority}
+		key := Source{d.Cluster, d.Model, d.Priority}
 		if window[d.Cluster] < settled {
 			rates[key] = max(rates[key], d.Rate)
 		}
 	}
 	out := make([]fleet.Demand, 0, len(rates))
 	for k, rate := range rates {
-		out = append(out, fleet.Demand{Cluster: k.cluster, Model: k.model, Priority: k.priority, Rate: rate})
+		out = append(out, fleet.Demand{Cluster: k.Cluster, Model: k.Model, Priority: k.Priority, Rate: rate})
 	}
 	slices.SortFunc(out, func(a, b fleet.Demand) int {
 		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Model, b.Model), cmp.Compare(a.Priority, b.Priority))
