@@ -188,7 +188,7 @@ func (p *plane) sweepEngine(i int) {
 	}
 	c := e.waiting[0]
 	silence := now - max(e.since, e.beat)
-	limit := time.Duration(p.w.config.Proxy.StallAfter) + time.Duration(stallFactor*c.row.Targets()[c.target].Predicted*1e9)
+	limit := protect.Patience(time.Duration(p.w.config.Proxy.StallAfter), c.row.Targets()[c.target].Predicted)
 	if silence < limit {
 		return
 	}

@@ -33,9 +33,6 @@ const (
 	demandWindow = 10 * time.Second
 	// usualOutput is the output expected of a request that sets no limit, in tokens.
 	usualOutput = 256
-	// stallFactor is how many times the predicted time an engine may be silent beyond
-	// the configured stall_after.
-	stallFactor = 5
 	maxRetries  = 1
 )
 
