@@ -181,6 +181,7 @@ func (a *answer) end(dst []byte) []byte {
 // that are there. The headers go out before the first token, as vLLM's do.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, a *answer) {
 	a.prepare()
+	dead := s.dead() // counted before the headers let the client begin another
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-cache")
 	w.WriteHeader(http.StatusOK)
@@ -190,7 +191,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, a *answer) {
 	}
 	shape := shaper{w, flusher, s.faults.Load().Shape}
 	a.totals = shape.has(ShapeUsage)
-	if s.dead() && !s.standStill(w, r) {
+	if dead && !s.standStill(w, r) {
 		return
 	}
 	var buf []byte
