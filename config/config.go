@@ -45,21 +45,6 @@ type Config struct {
 	data      []byte // what was read
 }
 
-// Control configures the control plane.
-type Control struct {
-	// Listen is the gRPC address of the signal and weight paths. Default 127.0.0.1:7600.
-	Listen string `yaml:"listen"`
-	// Admin is the HTTP address of the admin API and /metrics. Default 127.0.0.1:7601.
-	Admin string `yaml:"admin"`
-	// Store keeps who leads and the epoch: "embedded" (etcd in this process) or
-	// "memory" (forgets; for trials). Default embedded.
-	Store string `yaml:"store"`
-	// Data is the directory of the embedded store and the last plan. Default wardrop-data/control.
-	Data string `yaml:"data"`
-	// GoodFor is how long a data plane trusts a plan that is not renewed. Default 30s.
-	GoodFor Duration `yaml:"good_for"`
-}
-
 // Policy configures how plans are made.
 type Policy struct {
 	// Name is "optimal", "static" or "proportional". Default optimal.
@@ -136,8 +121,9 @@ type Proxy struct {
 	Drain Duration `yaml:"drain"`
 	// Data is the directory of the saved snapshots. Default wardrop-data/proxy.
 	Data string `yaml:"data"`
-	// Control is the control plane's gRPC address. Default: control.listen.
-	Control string `yaml:"control"`
+	// Control holds the gRPC addresses of all members of the control plane, or of
+	// relays. Default: those of control.
+	Control []string `yaml:"control"`
 }
 
 // EngineTLS says how engines reached by https are recognised, and how they
@@ -346,11 +332,7 @@ func (c *Config) ClusterByName(name string) *Cluster {
 }
 
 func (c *Config) setDefaults() {
-	set(&c.Control.Listen, "127.0.0.1:7600")
-	set(&c.Control.Admin, "127.0.0.1:7601")
-	set(&c.Control.Store, "embedded")
-	set(&c.Control.Data, "wardrop-data/control")
-	set(&c.Control.GoodFor, Duration(30*time.Second))
+	c.Control.setDefaults()
 	set(&c.Policy.Name, "optimal")
 	set(&c.Policy.Gain, 0.1)
 	set(&c.Policy.Tick, Duration(2*time.Second))
@@ -375,7 +357,9 @@ func (c *Config) setDefaults() {
 	set(&c.Proxy.QueueBytes, 64<<20)
 	set(&c.Proxy.Drain, Duration(30*time.Second))
 	set(&c.Proxy.Data, "wardrop-data/proxy")
-	set(&c.Proxy.Control, c.Control.Listen)
+	if len(c.Proxy.Control) == 0 {
+		c.Proxy.Control = c.Control.addresses()
+	}
 	set(&c.Signals.Interval, Duration(time.Second))
 	set(&c.Signals.Timeout, Duration(2*time.Second))
 	set(&c.Signals.Report, Duration(500*time.Millisecond))

@@ -31,7 +31,7 @@ func TestParseFillsDefaults(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "optimal", c.Policy.Name)
 	require.Equal(t, Duration(2*time.Second), c.Policy.Tick)
-	require.Equal(t, c.Control.Listen, c.Proxy.Control)
+	require.Equal(t, []string{c.Control.Listen}, c.Proxy.Control)
 	require.Equal(t, 0.2, c.Proxy.RetryBudget)
 	require.Equal(t, Size(16<<20), c.Proxy.MaxBody)
 	require.Equal(t, "auto", c.Engines[0].Kind)

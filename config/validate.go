@@ -51,21 +51,20 @@ func (c *Config) has(path string) bool {
 
 func (c *Config) validate() Problems {
 	k := &checker{c: c}
-	k.oneOf("control.store", c.Control.Store, "embedded", "memory")
-	k.address("control.listen", c.Control.Listen)
-	k.address("control.admin", c.Control.Admin)
+	k.control()
 	k.oneOf("policy.name", c.Policy.Name, "optimal", "static", "proportional")
 	k.inRange("policy.gain", c.Policy.Gain, 0, 10)
 	k.inRange("policy.smoothing", c.Policy.Smoothing, 0, 0.999)
 	k.inRange("policy.delay", float64(c.Policy.Delay), 0, 100)
 	k.positive("policy.tick", c.Policy.Tick)
-	k.positive("control.good_for", c.Control.GoodFor)
 	k.positive("signals.interval", c.Signals.Interval)
 	k.positive("signals.timeout", c.Signals.Timeout)
 	k.positive("signals.report", c.Signals.Report)
 	k.inRange("proxy.bound", c.Proxy.Bound, 0.05, 10)
 	k.inRange("proxy.retry_budget", c.Proxy.RetryBudget, 0, 1)
-	k.address("proxy.control", c.Proxy.Control)
+	for i, a := range c.Proxy.Control {
+		k.address(fmt.Sprintf("proxy.control[%d]", i), a)
+	}
 	k.inRange("proxy.max_connections", float64(c.Proxy.MaxConnections), 0, 1<<20)
 	if t := c.Proxy.EngineTLS; (t.CertFile == "") != (t.KeyFile == "") {
 		k.fail("proxy.engine_tls", "cert_file and key_file go together: set both or none")

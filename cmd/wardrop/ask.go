@@ -33,7 +33,7 @@ func show[T any](f *askFlags, env *environment, ask func(context.Context, admin.
 		if err != nil {
 			return err
 		}
-		f.Admin = cfg.Control.Admin
+		f.Admin = cfg.Control.Members[0].Admin
 	}
 	render := func(ctx context.Context) (string, error) {
 		answer, err := ask(ctx, admin.Client{Base: f.Admin})

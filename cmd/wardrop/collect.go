@@ -32,7 +32,7 @@ func (c *collectCmd) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	conn, err := dialControl(cfg.Proxy.Control)
+	conn, err := dialControl(cfg.Proxy.Control[0])
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func (c *drainCmd) Run(env *environment) error {
 		if err != nil {
 			return err
 		}
-		c.Admin = cfg.Control.Admin
+		c.Admin = cfg.Control.Members[0].Admin
 	}
 	if err := (admin.Client{Base: c.Admin}).Drain(env.ctx, c.Engine, !c.Undo); err != nil {
 		return err

@@ -29,7 +29,7 @@ func (c *proxyCmd) Run(env *environment) error {
 	if cluster == nil {
 		return fmt.Errorf("%s has no cluster %q", c.Config, c.Cluster)
 	}
-	conn, err := dialControl(cfg.Proxy.Control)
+	conn, err := dialControl(cfg.Proxy.Control[0])
 	if err != nil {
 		return err
 	}

@@ -235,7 +235,7 @@ func (up *fleetUp) start(s *servers, env *environment, builtIn bool) (adminURL s
 		}
 		return up.control.Run(ctx)
 	})
-	l, err := listenWish("admin", up.cfg.Control.Admin, builtIn)
+	l, err := listenWish("admin", up.cfg.Control.Members[0].Admin, builtIn)
 	if err != nil {
 		return "", err
 	}

@@ -27,7 +27,7 @@ func (c *whyWeightCmd) Run(env *environment) error {
 		if err != nil {
 			return err
 		}
-		c.Admin = cfg.Control.Admin
+		c.Admin = cfg.Control.Members[0].Admin
 	}
 	why, err := admin.Client{Base: c.Admin}.WhyWeight(env.ctx, c.Cluster, c.Model, c.Engine)
 	if err != nil {
