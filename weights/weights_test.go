@@ -63,11 +63,13 @@ func (c counting) SendMsg(m any) error {
 	return c.ServerStream.SendMsg(m)
 }
 
-func start(t *testing.T, addr string) *fixture {
+func start(t *testing.T, addr string) *fixture { return startWith(t, addr, &tape{}) }
+
+func startWith(t *testing.T, addr string, tp *tape) *fixture {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &fixture{t: t, cancel: cancel, publisher: NewPublisher(ctx), done: make(chan struct{}), sent: map[string]int{}}
 	s.grpc = grpc.NewServer(grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
-		return h(srv, counting{ss, s})
+		return h(srv, counting{taped{ss, tp}, s})
 	}))
 	s.publisher.Register(s.grpc)
 	l, err := net.Listen("tcp", addr)
