@@ -51,7 +51,7 @@ var floors = map[string][]string{
 	"sim/baseline":          {"enginemodel", "fleet", "route", "sim"},
 	"discover":              {"config"},
 	"discover/kube":         {"config", "discover"},
-	"admin":                 {"collect", "control", "explain", "proxy"},
+	"admin":                 {"collect", "control", "explain", "proxy", "store"},
 	"integration":           {},
 	"cmd/wardrop": {"admin", "collect", "config", "control", "discover", "discover/kube", "enginemodel", "examples", "explain", "fleet", "fleetgen", "loadgen",
 		"policy/optimal", "proxy", "sim", "sim/baseline",

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/wardrop-lb/wardrop/control"
 	"github.com/wardrop-lb/wardrop/explain"
 	"github.com/wardrop-lb/wardrop/proxy"
+	"github.com/wardrop-lb/wardrop/store"
 )
 
 // Status is the control plane at a glance.
@@ -26,6 +28,21 @@ type Status struct {
 	// Trouble is why a fallback is in force; empty when all is well.
 	Trouble    string              `json:"trouble,omitempty"`
 	DataPlanes []control.DataPlane `json:"data_planes"`
+	// Leading tells whether this member makes the plans; the plan above is its own last one.
+	Leading bool `json:"leading"`
+	// Leader names the member that does; empty while none does, or it is the only one.
+	Leader    string           `json:"leader,omitempty"`
+	Overrides []store.Override `json:"overrides"`
+}
+
+// Overrides is the answer of /v1/overrides.
+type Overrides struct {
+	Overrides []store.Override `json:"overrides"`
+}
+
+// Members is the answer of POST /v1/members: those that a new one begins with.
+type Members struct {
+	Members []store.Peer `json:"members"`
 }
 
 // Engines is the answer of /v1/engines.
@@ -45,9 +62,10 @@ type Distances struct {
 
 // Control serves the admin API of a control plane.
 func Control(c *control.Control, metrics prometheus.Gatherer) http.Handler {
-	mux := base(metrics, func() bool { return c.State() != nil })
+	mux := base(metrics, c.Ready)
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
-		status := Status{DataPlanes: c.DataPlanes(time.Now())}
+		now := time.Now()
+		status := Status{DataPlanes: c.DataPlanes(now), Leading: c.Leading(), Leader: c.Leader(), Overrides: c.Overrides(now)}
 		if s := c.State(); s != nil {
 			status.Epoch, status.Version, status.Policy, status.Gap = s.Plan.Epoch, s.Plan.Version, s.Plan.Policy, s.Plan.Gap
 			status.Published, status.TickTook, status.Trouble = s.Published, s.TickTook.Seconds(), s.Trouble
@@ -57,17 +75,6 @@ func Control(c *control.Control, metrics prometheus.Gatherer) http.Handler {
 	mux.HandleFunc("GET /v1/engines", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, Engines{c.Engines(time.Now())})
 	})
-	drain := func(on bool) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			if name := r.PathValue("engine"); !c.Drain(name, on) {
-				fail(w, http.StatusNotFound, fmt.Sprintf("there is no engine %q", name))
-				return
-			}
-			w.WriteHeader(http.StatusNoContent)
-		}
-	}
-	mux.HandleFunc("PUT /v1/engines/{engine}/drain", drain(true))
-	mux.HandleFunc("DELETE /v1/engines/{engine}/drain", drain(false))
 	mux.HandleFunc("GET /v1/demand", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, Demand{c.Demands(time.Now())})
 	})
@@ -92,7 +99,69 @@ func Control(c *control.Control, metrics prometheus.Gatherer) http.Handler {
 		}
 		answer(w, http.StatusOK, why)
 	})
+	pin(mux, c)
 	return mux
+}
+
+// maxAsked bounds the body of what changes something.
+const maxAsked = 64 << 10
+
+// pin serves what operators change: overrides, and members that join.
+func pin(mux *http.ServeMux, c *control.Control) {
+	mux.HandleFunc("GET /v1/overrides", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, Overrides{c.Overrides(time.Now())})
+	})
+	mux.HandleFunc("PUT /v1/overrides", func(w http.ResponseWriter, r *http.Request) {
+		var o store.Override
+		if !asked(w, r, &o) {
+			return
+		}
+		o.Set = time.Now().Round(0)
+		err := c.Override(r.Context(), o)
+		switch {
+		case errors.Is(err, control.ErrOverride):
+			fail(w, http.StatusBadRequest, err.Error())
+		case err != nil:
+			fail(w, http.StatusServiceUnavailable, err.Error())
+		default:
+			w.WriteHeader(http.StatusNoContent)
+		}
+	})
+	mux.HandleFunc("DELETE /v1/overrides/{key...}", func(w http.ResponseWriter, r *http.Request) {
+		key := r.PathValue("key")
+		found, err := c.RemoveOverride(r.Context(), key)
+		switch {
+		case err != nil:
+			fail(w, http.StatusServiceUnavailable, err.Error())
+		case !found:
+			fail(w, http.StatusNotFound, fmt.Sprintf("there is no override %q", key))
+		default:
+			w.WriteHeader(http.StatusNoContent)
+		}
+	})
+	mux.HandleFunc("POST /v1/members", func(w http.ResponseWriter, r *http.Request) {
+		var joins store.Peer
+		if !asked(w, r, &joins) {
+			return
+		}
+		members, err := c.Admit(r.Context(), joins)
+		if err != nil {
+			fail(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+		answer(w, http.StatusOK, Members{members})
+	})
+}
+
+// asked reads a body; false when it could not, which has been answered.
+func asked(w http.ResponseWriter, r *http.Request, into any) bool {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAsked))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		fail(w, http.StatusBadRequest, "the body is not what is wanted: "+err.Error())
+		return false
+	}
+	return true
 }
 
 // Collector serves the admin API of a collector: health and metrics.

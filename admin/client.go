@@ -1,15 +1,18 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/wardrop-lb/wardrop/explain"
+	"github.com/wardrop-lb/wardrop/store"
 )
 
 // Client talks to the admin API of a control plane.
@@ -54,28 +57,50 @@ func (c Client) Distances(ctx context.Context) (*Distances, error) {
 	return &out, c.get(ctx, "/v1/distances", &out)
 }
 
-// Drain takes an engine out of all plans, or back in.
-func (c Client) Drain(ctx context.Context, engine string, drain bool) error {
-	method := http.MethodPut
-	if !drain {
-		method = http.MethodDelete
-	}
-	return c.do(ctx, method, "/v1/engines/"+url.PathEscape(engine)+"/drain", nil)
+// Overrides asks what operators have pinned.
+func (c Client) Overrides(ctx context.Context) (*Overrides, error) {
+	var out Overrides
+	return &out, c.get(ctx, "/v1/overrides", &out)
+}
+
+// Override pins something.
+func (c Client) Override(ctx context.Context, o store.Override) error {
+	return c.do(ctx, http.MethodPut, "/v1/overrides", o, nil)
+}
+
+// RemoveOverride ends an override by its key.
+func (c Client) RemoveOverride(ctx context.Context, key string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/overrides/"+(&url.URL{Path: key}).EscapedPath(), nil, nil)
+}
+
+// Join asks to be taken in as a member, and gives those to begin with.
+func (c Client) Join(ctx context.Context, joins store.Peer) ([]store.Peer, error) {
+	var out Members
+	err := c.do(ctx, http.MethodPost, "/v1/members", joins, &out)
+	return out.Members, err
 }
 
 func (c Client) get(ctx context.Context, path string, into any) error {
-	return c.do(ctx, http.MethodGet, path, into)
+	return c.do(ctx, http.MethodGet, path, nil, into)
 }
 
-// do asks; into is nil where nothing is answered.
-func (c Client) do(ctx context.Context, method, path string, into any) error {
+// do asks, with a body unless it is nil; into is nil where nothing is answered.
+func (c Client) do(ctx context.Context, method, path string, body, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
 	base := c.Base
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
 	}
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(base, "/")+path, nil)
+	var sent io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		sent = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(base, "/")+path, sent)
 	if err != nil {
 		return err
 	}

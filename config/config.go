@@ -45,6 +45,9 @@ type Config struct {
 	data      []byte // what was read
 }
 
+// Policies are the names of those that may make the plans.
+var Policies = []string{"optimal", "static", "proportional"}
+
 // Policy configures how plans are made.
 type Policy struct {
 	// Name is "optimal", "static" or "proportional". Default optimal.

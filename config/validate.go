@@ -52,7 +52,7 @@ func (c *Config) has(path string) bool {
 func (c *Config) validate() Problems {
 	k := &checker{c: c}
 	k.control()
-	k.oneOf("policy.name", c.Policy.Name, "optimal", "static", "proportional")
+	k.oneOf("policy.name", c.Policy.Name, Policies...)
 	k.inRange("policy.gain", c.Policy.Gain, 0, 10)
 	k.inRange("policy.smoothing", c.Policy.Smoothing, 0, 0.999)
 	k.inRange("policy.delay", float64(c.Policy.Delay), 0, 100)

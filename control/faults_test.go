@@ -72,7 +72,7 @@ func (s *signalled) report(cluster string, rate float64, reads string) {
 // weights are those of the snapshots that were cut, by cluster and engine.
 func (s *signalled) weights() map[string]float64 {
 	out := map[string]float64{}
-	for _, x := range s.l.State().snapshots {
+	for _, x := range s.l.snapshots {
 		for _, row := range x.Rows {
 			for _, target := range row.Targets {
 				out[x.Cluster+" "+x.Engines[target.Engine].Name] = target.Weight

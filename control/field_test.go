@@ -30,7 +30,7 @@ func TestField_21_QueuesSteerNoWeights(t *testing.T) {
 	c := parse(t, file)
 	l := &leader{Control: newControl(t, c, &store.Memory{}, ""), epoch: 1}
 	l.tick(now)
-	first := l.State().snapshots
+	first := l.snapshots
 	for i := range 20 {
 		running, waiting := 200.0*float64(i%2), 500.0*float64((i+1)%2)
 		r := readingsOf(
@@ -40,7 +40,7 @@ func TestField_21_QueuesSteerNoWeights(t *testing.T) {
 		l.reports.add(r.ReportRequest, now)
 		l.tick(now.Add(time.Duration(i) * 10 * time.Millisecond))
 		require.Equal(t, uint64(1), l.State().Plan.Version)
-		require.True(t, tick.Same(first, l.State().snapshots))
+		require.True(t, tick.Same(first, l.snapshots))
 	}
 }
 
@@ -55,7 +55,7 @@ func TestField_31_AllStaleKeepsServing(t *testing.T) {
 		require.Equal(t, []string{"near", "far"}, names(v))
 	}
 	l.tick(now.Add(time.Hour)) // and none at all
-	for _, s := range l.State().snapshots {
+	for _, s := range l.snapshots {
 		require.NoError(t, s.Validate())
 		require.NotEmpty(t, s.Rows)
 	}
@@ -101,13 +101,16 @@ func TestField_68_DrainingGetsNoWeight(t *testing.T) {
 }
 
 // troubled is a store that leads once and then is in trouble.
-type troubled struct{ asked int }
+type troubled struct {
+	store.Memory
+	asked int
+}
 
-func (s *troubled) Lead(context.Context, uint64) (uint64, error) {
+func (s *troubled) Lead(context.Context, uint64) (store.Term, error) {
 	if s.asked++; s.asked > 1 {
-		return 0, errors.New("no quorum")
+		return store.Term{}, errors.New("no quorum")
 	}
-	return 1, nil
+	return store.Term{Epoch: 1}, nil
 }
 func (s *troubled) Close() error { return errors.New("no quorum") }
 

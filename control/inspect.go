@@ -89,7 +89,7 @@ type Faults struct {
 
 // Engines lists the engines of the configuration in force, by name.
 func (c *Control) Engines(now time.Time) []Engine {
-	cfg, state := c.inForce(), c.State()
+	cfg, state := c.inForce(now), c.State()
 	planes := c.reports.live(now)
 	readings, marks := newestReadings(planes, now), tick.Marks(planes, now)
 	out := make([]Engine, 0, len(cfg.Engines))
@@ -252,7 +252,7 @@ type Demand struct {
 // Demands lists the demand by cluster, model and priority.
 func (c *Control) Demands(now time.Time) []Demand {
 	planes := c.reports.live(now)
-	view := tick.View(c.inForce(), planes, now)
+	view := tick.View(c.inForce(now), planes, now)
 	out := make([]Demand, 0, len(view.Demands))
 	at := map[tick.Source]int{}
 	for _, d := range view.Demands {
@@ -308,7 +308,7 @@ type Distance struct {
 
 // Distances lists the distances by cluster, region and engine.
 func (c *Control) Distances(now time.Time) []Distance {
-	cfg, planes := c.inForce(), c.reports.live(now)
+	cfg, planes := c.inForce(now), c.reports.live(now)
 	measured := tick.Measured(planes, now)
 	out := []Distance{}
 	for _, d := range cfg.View().Distances {

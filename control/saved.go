@@ -12,12 +12,11 @@ import (
 	"github.com/wardrop-lb/wardrop/fleet"
 )
 
-// saved is what the next leader goes on from: the plan in force, the profiles that were
-// learned, the engines that are drained.
+// saved is what the next leader goes on from: the plan in force and the profiles that were
+// learned.
 type saved struct {
 	*fleet.Plan
 	Learned map[string]fleet.Profile `json:",omitempty"`
-	Drained []string                 `json:",omitempty"` // by an operator
 }
 
 // save keeps what the next leader needs: of the plan the weights in use.
@@ -37,7 +36,7 @@ func save(path string, s saved) error {
 		r.Arcs = arcs
 		slim.Rows[i] = r
 	}
-	data, err := json.Marshal(saved{&slim, s.Learned, s.Drained})
+	data, err := json.Marshal(saved{&slim, s.Learned})
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/google/renameio/v2"
 
@@ -51,6 +52,9 @@ func (s saved) save(path string) error {
 	}
 	data, err := json.Marshal(s)
 	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
 	return renameio.WriteFile(path, data, 0o600)

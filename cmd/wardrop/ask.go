@@ -13,30 +13,32 @@ import (
 	"golang.org/x/term"
 
 	"github.com/wardrop-lb/wardrop/admin"
-	"github.com/wardrop-lb/wardrop/config"
 )
 
 // askFlags are those of commands that show what a running control plane knows.
 type askFlags struct {
-	Admin  string `help:"Admin address of the control plane." default:"127.0.0.1:7601"`
-	Config string `short:"c" help:"Take the admin address from this configuration file." type:"path"`
-	JSON   bool   `help:"Print JSON."`
-	Watch  bool   `short:"w" help:"Show it anew every second, until interrupted."`
+	adminFlags
+	JSON  bool `help:"Print JSON."`
+	Watch bool `short:"w" help:"Show it anew every second, until interrupted."`
 }
 
 const watchInterval = time.Second
 
-// show asks and prints; write prints for people.
+// show asks the member that leads and prints; write prints for people.
 func show[T any](f *askFlags, env *environment, ask func(context.Context, admin.Client) (T, error), write func(io.Writer, T) error) error {
-	if f.Config != "" {
-		cfg, err := config.Load(f.Config)
+	return showAnswer(f, env, func(ctx context.Context) (answer T, err error) {
+		a, err := f.client(ctx)
 		if err != nil {
-			return err
+			return answer, err
 		}
-		f.Admin = cfg.Control.Members[0].Admin
-	}
+		return ask(ctx, a)
+	}, write)
+}
+
+// showAnswer prints what ask gives.
+func showAnswer[T any](f *askFlags, env *environment, ask func(context.Context) (T, error), write func(io.Writer, T) error) error {
 	render := func(ctx context.Context) (string, error) {
-		answer, err := ask(ctx, admin.Client{Base: f.Admin})
+		answer, err := ask(ctx)
 		if err != nil {
 			return "", err
 		}

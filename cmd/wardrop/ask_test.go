@@ -19,6 +19,7 @@ import (
 	"github.com/wardrop-lb/wardrop/admin"
 	"github.com/wardrop-lb/wardrop/control"
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/store"
 )
 
 func ptr(x float64) *float64 { return &x }
@@ -166,10 +167,10 @@ func TestWatchGoesOn(t *testing.T) {
 
 func TestStatusTable(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
-	s := &admin.Status{Epoch: 3, Version: 20, Policy: "optimal", Gap: 1.5e-8, Published: at.Add(-time.Second), TickTook: 0.0021, DataPlanes: []control.DataPlane{
+	s := &overview{Members: []memberStatus{{Status: &admin.Status{}}}, Status: &admin.Status{Leading: true, Epoch: 3, Version: 20, Policy: "optimal", Gap: 1.5e-8, Published: at.Add(-time.Second), TickTook: 0.0021, DataPlanes: []control.DataPlane{
 		{Cluster: "a", Instance: "x", Epoch: 3, Version: 20, Age: 0.3}, {Cluster: "a", Instance: "y", Epoch: 3, Version: 18, Age: 0.2},
 		{Cluster: "@us", Instance: "z", Epoch: 3, Version: 20, Age: 0.1},
-	}}
+	}}}
 	out := &strings.Builder{}
 	require.NoError(t, writeStatus(out, s, at))
 	require.Equal(t, `plan 3.20 (epoch.version), policy optimal, published 1.0s ago, tick 2.1 ms, gap 1.5e-08
@@ -187,16 +188,57 @@ a        y           3.18       2 versions  0.2s ago
 	require.Contains(t, out.String(), "a fallback is in force: no plan in time\n")
 	require.Contains(t, out.String(), "a        x           3.20       -         0.3s ago  weights add up to 2\n")
 	require.Contains(t, out.String(), "a        y           2.18       an epoch  0.2s ago  -\n")
-	for _, wrong := range []func(*admin.Status){
-		func(s *admin.Status) { s.Epoch = 0 }, func(s *admin.Status) { s.Trouble = "x" },
-		func(s *admin.Status) { s.DataPlanes[0].Refused = "x" }, func(s *admin.Status) { s.DataPlanes[0].Epoch = 2 },
+	for _, wrong := range []func(*overview){
+		func(s *overview) { s.Epoch = 0 }, func(s *overview) { s.Trouble = "x" }, func(s *overview) { s.Leading = false },
+		func(s *overview) { s.DataPlanes[0].Refused = "x" }, func(s *overview) { s.DataPlanes[0].Epoch = 2 },
+		func(s *overview) { s.Members[1].Status = nil },
 	} {
-		x := admin.Status{Epoch: 3, Published: at, DataPlanes: []control.DataPlane{{Epoch: 3}}}
+		x := overview{
+			Status:  &admin.Status{Leading: true, Epoch: 3, Published: at, DataPlanes: []control.DataPlane{{Epoch: 3}}},
+			Members: []memberStatus{{Status: &admin.Status{}}, {Status: &admin.Status{}}},
+		}
 		require.False(t, troubled(&x, at))
 		wrong(&x)
 		require.True(t, troubled(&x, at))
 	}
 	out.Reset()
-	require.NoError(t, writeStatus(out, &admin.Status{}, at))
+	require.NoError(t, writeStatus(out, &overview{Status: &admin.Status{}, Members: make([]memberStatus, 1)}, at))
 	require.Equal(t, "There is no plan yet.\nNo data plane reports.\n", out.String())
+}
+
+func TestStatusOfMembers(t *testing.T) {
+	at := time.Unix(1_700_000_000, 0)
+	plan := &admin.Status{
+		Leading: true, Leader: "b", Epoch: 4, Version: 2, Policy: "static", Published: at,
+		Overrides: []store.Override{{Kind: "drain", Subject: "e", Reason: "fans", Set: at.Add(-time.Minute), Until: at.Add(time.Hour)}, {Kind: "freeze", Set: at}},
+	}
+	o := &overview{Status: plan, Members: []memberStatus{
+		{Name: "a", Admin: "h:1", Error: "refused"}, {Name: "b", Admin: "h:2", Status: plan, Leads: true, Epoch: 4},
+		{Name: "c", Admin: "h:3", Status: &admin.Status{Leader: "b", DataPlanes: make([]control.DataPlane, 7)}, Epoch: 3},
+	}}
+	require.Equal(t, 1, leading(o.Members))
+	out := &strings.Builder{}
+	require.NoError(t, writeStatus(out, o, at))
+	require.Equal(t, `plan 4.2 (epoch.version), policy static, published 0.0s ago, tick 0 ms
+MEMBER  ADMIN  DOES           REPORTS  REASON
+a       h:1    not answer     -        refused
+b       h:2    lead, epoch 4  0        -
+c       h:3    stand by       7        -
+OVERRIDE  SINCE      ENDS       WHY
+drain/e   60.0s ago  in 1h0m0s  fans
+freeze    0.0s ago   -          -
+No data plane reports.
+`, out.String())
+
+	o.Members[1].Status = nil // what is left knows no leader
+	o.Members[2].Status.Leader = ""
+	require.Equal(t, 2, leading(o.Members))
+	o.Status = o.Members[2].Status
+	out.Reset()
+	require.NoError(t, writeStatus(out, o, at))
+	require.Contains(t, out.String(), "No member leads: no plan is made until a majority of them runs.")
+	require.Contains(t, out.String(), "c       h:3    wait for a majority  7        -\n")
+	require.Equal(t, -1, leading([]memberStatus{{}, {}}))
+	twice := []memberStatus{{Status: plan, Leads: true, Epoch: 3}, {Status: plan, Leads: true, Epoch: 4}}
+	require.Equal(t, 1, leading(twice), "the other does not know yet that it no longer leads")
 }

@@ -14,11 +14,12 @@ import (
 	"github.com/wardrop-lb/wardrop/control"
 	"github.com/wardrop-lb/wardrop/discover"
 	"github.com/wardrop-lb/wardrop/discover/kube"
-	"github.com/wardrop-lb/wardrop/store"
 )
 
 type controlCmd struct {
 	Config string `short:"c" required:"" help:"Configuration file; it is reloaded when it changes." type:"path"`
+	Member string `help:"Which of control.members this process is; needed where there are several." placeholder:"NAME"`
+	Join   bool   `help:"Be taken in by the members that run: for one that is new, or has lost its data. A member with data starts as it would without."`
 }
 
 // Run serves the control plane until it is told to stop.
@@ -27,7 +28,19 @@ func (c *controlCmd) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	st, err := openStore(env, cfg.Control)
+	self, err := cfg.Control.Member(c.Member)
+	if err != nil {
+		return usageError{err}
+	}
+	wire, err := listen("control.listen", self.Listen)
+	if err != nil {
+		return err
+	}
+	adminListener, err := listen("control.admin", self.Admin)
+	if err != nil {
+		return err
+	}
+	st, err := openStore(env, &cfg.Control, self, c.Join)
 	if err != nil {
 		return err
 	}
@@ -36,21 +49,13 @@ func (c *controlCmd) Run(env *environment) error {
 			env.log.Warn("store not closed", "error", err)
 		}
 	}()
-	wire, err := listen("control.listen", cfg.Control.Listen)
-	if err != nil {
-		return err
-	}
-	adminListener, err := listen("control.admin", cfg.Control.Admin)
-	if err != nil {
-		return err
-	}
 	registry := newRegistry()
 	plane := control.New(control.Options{
-		Config: cfg, Store: st, PlanPath: filepath.Join(cfg.Control.Data, "plan.json"), Registry: registry, Log: env.log,
+		Config: cfg, Store: st, PlanPath: filepath.Join(self.Data, "plan.json"), Registry: registry, Log: env.log,
 	})
 	server := newGRPCServer()
 	plane.Register(server)
-	found := newDiscovery(env, cfg, registry, plane, filepath.Join(cfg.Control.Data, "found.json"))
+	found := newDiscovery(env, cfg, registry, plane, filepath.Join(self.Data, "found.json"))
 
 	s := newServers(env.ctx)
 	s.grpc("signal and weight paths", wire, server)
@@ -92,14 +97,6 @@ func settle(ctx context.Context, found *discover.Discovery) {
 	case <-time.After(settleFor):
 	case <-ctx.Done():
 	}
-}
-
-func openStore(env *environment, c config.Control) (store.Store, error) {
-	if c.Store == "memory" {
-		// Time makes the epoch grow over restarts without keeping anything.
-		return &store.Memory{Last: uint64(time.Now().Unix())}, nil
-	}
-	return store.OpenEmbedded(env.ctx, filepath.Join(c.Data, "etcd"))
 }
 
 // newRegistry holds a role's metrics, with the process's own.

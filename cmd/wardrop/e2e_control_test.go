@@ -22,7 +22,7 @@ type controlPlane struct {
 	file, text, admin string
 }
 
-const controlFile = `control: {store: memory, listen: %q, admin: %q, data: %q}
+const controlFile = `control: {store: %s, listen: %q, admin: %q, data: %q}
 policy: {tick: 200ms}
 clusters:
   - {name: a, region: a, distances: {a: 5ms, c: 150ms}}
@@ -36,11 +36,13 @@ demand:
   - {cluster: c, model: demo, rate: 40}
 `
 
-func startControlPlane(t *testing.T) *controlPlane {
+func startControlPlane(t *testing.T) *controlPlane { return startControlPlaneWith(t, "memory") }
+
+func startControlPlaneWith(t *testing.T, store string) *controlPlane {
 	t.Helper()
 	dir := t.TempDir()
 	c := &controlPlane{file: filepath.Join(dir, "wardrop.yaml"), admin: freeAddress(t)}
-	c.text = fmt.Sprintf(controlFile, freeAddress(t), c.admin, filepath.Join(dir, "data"))
+	c.text = fmt.Sprintf(controlFile, store, freeAddress(t), c.admin, filepath.Join(dir, "data"))
 	writeFile(t, c.file, c.text)
 	c.process = start(t, "control", "-c", c.file)
 	c.until("there is a plan", func() bool { return c.plan() != nil })
@@ -203,7 +205,7 @@ $`, table)
 // TestDrain takes an engine out by command, over a restart of the control plane, and back in.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	c := startControlPlane(t)
+	c := startControlPlaneWith(t, "embedded")
 	code, out, errors := wardrop(t, "status", "-c", c.file)
 	require.Zero(t, code, errors)
 	require.Contains(t, out, "No data plane reports.")
@@ -222,4 +224,38 @@ func TestDrain(t *testing.T) {
 	code, _, errors = wardrop(t, "drain", "nobody", "--admin", c.admin)
 	require.NotZero(t, code)
 	require.Contains(t, errors, `there is no engine "nobody"`)
+}
+
+// TestOverride pins and lists by command.
+func TestOverride(t *testing.T) {
+	t.Parallel()
+	c := startControlPlane(t)
+	say := func(want string, args ...string) {
+		t.Helper()
+		code, out, errors := wardrop(t, append(append([]string{"override"}, args...), "-c", c.file)...)
+		require.Zero(t, code, errors)
+		require.Contains(t, out, want)
+	}
+	say("Nothing is overridden.")
+	say("near gets at most 25% of its capacity", "cap", "near", "25%", "--why", "new driver", "--for", "1h")
+	say("All weights stay as they are", "freeze")
+	say("static plans from the next tick on", "policy", "static")
+	say("cap/near  0.25", "list")
+	say("new driver")
+	_, out, _ := wardrop(t, "status", "-c", c.file)
+	require.Contains(t, out, "freeze")
+	for _, key := range []string{"freeze", "policy", "cap/near"} {
+		say(key+" has ended.", "remove", key)
+	}
+	say("Nothing is overridden.", "list")
+	for want, args := range map[string][]string{
+		`there is no override "freeze"`:    {"remove", "freeze"},
+		`policy wants one of`:              {"policy", "best"},
+		`"x%" is no part of a capacity`:    {"cap", "near", "x%"},
+		`cap wants a part of the capacity`: {"cap", "near", "3"},
+	} {
+		code, _, errors := wardrop(t, append(append([]string{"override"}, args...), "--admin", c.admin)...)
+		require.NotZero(t, code)
+		require.Contains(t, errors, want)
+	}
 }

@@ -21,37 +21,68 @@ const lateAfter = 30 * time.Second
 // errTrouble ends the command with an exit code for scripts; what it is has been said.
 var errTrouble = errors.New("not all is well")
 
+// overview is the control plane as the member that leads sees it, and the members.
+type overview struct {
+	*admin.Status
+	Members []memberStatus `json:"members"`
+}
+
 // Run shows how the control plane and its data planes are.
 func (c *statusCmd) Run(env *environment) error {
-	var last *admin.Status
-	err := show(&c.askFlags, env, func(ctx context.Context, a admin.Client) (*admin.Status, error) {
-		s, err := a.Status(ctx)
-		last = s
-		return s, err
-	}, func(w io.Writer, s *admin.Status) error { return writeStatus(w, s, time.Now()) })
+	var last *overview
+	err := showAnswer(&c.askFlags, env, func(ctx context.Context) (*overview, error) {
+		o, err := c.look(ctx)
+		last = o
+		return o, err
+	}, func(w io.Writer, o *overview) error { return writeStatus(w, o, time.Now()) })
 	if err == nil && !c.Watch && troubled(last, time.Now()) {
 		return errTrouble
 	}
 	return err
 }
 
+func (c *statusCmd) look(ctx context.Context) (*overview, error) {
+	members, err := c.members()
+	if err != nil {
+		return nil, err
+	}
+	o := &overview{Members: askMembers(ctx, members)}
+	i := leading(o.Members)
+	if i < 0 {
+		return nil, errors.New(o.Members[0].Error)
+	}
+	o.Status = o.Members[i].Status
+	return o, nil
+}
+
 // troubled tells whether an operator should look.
-func troubled(s *admin.Status, now time.Time) bool {
-	if s.Epoch == 0 || s.Trouble != "" || now.Sub(s.Published) > lateAfter {
+func troubled(o *overview, now time.Time) bool {
+	if !o.Leading || o.Epoch == 0 || o.Trouble != "" || now.Sub(o.Published) > lateAfter {
 		return true
 	}
-	for _, p := range s.DataPlanes {
-		if p.Refused != "" || p.Epoch < s.Epoch {
+	for _, m := range o.Members {
+		if m.Status == nil {
+			return true
+		}
+	}
+	for _, p := range o.DataPlanes {
+		if p.Refused != "" || p.Epoch < o.Epoch {
 			return true
 		}
 	}
 	return false
 }
 
-func writeStatus(w io.Writer, s *admin.Status, now time.Time) error {
-	if s.Epoch == 0 {
+func writeStatus(w io.Writer, o *overview, now time.Time) error {
+	s := o.Status
+	switch {
+	case s.Leading && s.Epoch == 0 || !s.Leading && s.Leader == "" && len(o.Members) == 1:
 		fmt.Fprintln(w, "There is no plan yet.")
-	} else {
+	case !s.Leading && s.Leader == "":
+		fmt.Fprintln(w, "No member leads: no plan is made until a majority of them runs. Data planes go on by the last one.")
+	case !s.Leading:
+		fmt.Fprintf(w, "%s leads, and was not asked.\n", s.Leader)
+	default:
 		fmt.Fprintf(w, "plan %d.%d (epoch.version), policy %s, published %s ago, tick %.3g ms", s.Epoch, s.Version, s.Policy, age(now.Sub(s.Published).Seconds()), 1e3*s.TickTook)
 		if s.Policy == "optimal" {
 			fmt.Fprintf(w, ", gap %.1e", s.Gap)
@@ -60,6 +91,14 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time) error {
 	}
 	if s.Trouble != "" {
 		fmt.Fprintf(w, "a fallback is in force: %s\n", s.Trouble)
+	}
+	if err := writeMembers(w, o.Members); err != nil {
+		return err
+	}
+	if len(s.Overrides) > 0 {
+		if err := writeOverrides(w, s.Overrides, now); err != nil {
+			return err
+		}
 	}
 	if len(s.DataPlanes) == 0 {
 		_, err := fmt.Fprintln(w, "No data plane reports.")
@@ -77,6 +116,35 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time) error {
 		{"BEHIND", func(p control.DataPlane) string { return behind(p, s) }},
 		{"REPORTED", func(p control.DataPlane) string { return age(p.Age) + " ago" }},
 		{"REFUSED", func(p control.DataPlane) string { return p.Refused }},
+	})
+}
+
+// writeMembers shows the members where there are several.
+func writeMembers(w io.Writer, members []memberStatus) error {
+	if len(members) == 1 {
+		return nil
+	}
+	return writeTable(w, members, []column[memberStatus]{
+		{"MEMBER", func(m memberStatus) string { return m.Name }},
+		{"ADMIN", func(m memberStatus) string { return m.Admin }},
+		{"DOES", func(m memberStatus) string {
+			switch {
+			case m.Status == nil:
+				return "not answer"
+			case m.Leads:
+				return fmt.Sprintf("lead, epoch %d", m.Epoch)
+			case m.Status.Leader == "":
+				return "wait for a majority"
+			}
+			return "stand by"
+		}},
+		{"REPORTS", func(m memberStatus) string {
+			if m.Status == nil {
+				return ""
+			}
+			return fmt.Sprint(len(m.Status.DataPlanes))
+		}},
+		{"REASON", func(m memberStatus) string { return m.Error }},
 	})
 }
 
