@@ -25,7 +25,7 @@ import (
 type Collector struct {
 	region, instance string
 	interval         time.Duration
-	conn             grpc.ClientConnInterface
+	control          []grpc.ClientConnInterface
 	log              *slog.Logger
 
 	snapshot   atomic.Pointer[fleet.Snapshot]
@@ -37,8 +37,9 @@ type Collector struct {
 // CollectorOptions is what a Collector is made of.
 type CollectorOptions struct {
 	Region string
-	// Control connects to the control plane; reports go there every Report.
-	Control grpc.ClientConnInterface
+	// Control reaches the members of the control plane, or relays; reports go to all of them
+	// every Report.
+	Control []grpc.ClientConnInterface
 	Report  time.Duration
 
 	Interval  time.Duration // between two readings of an engine
@@ -51,7 +52,7 @@ type CollectorOptions struct {
 // NewCollector makes a collector that reads nothing before Run.
 func NewCollector(o CollectorOptions) *Collector {
 	c := &Collector{
-		region: o.Region, instance: NewInstance(), interval: o.Report, conn: o.Control, log: o.Log.With("region", o.Region),
+		region: o.Region, instance: NewInstance(), interval: o.Report, control: o.Control, log: o.Log.With("region", o.Region),
 	}
 	member := fleet.Collectors(o.Region)
 	c.reader = New(Options{
@@ -59,7 +60,7 @@ func NewCollector(o CollectorOptions) *Collector {
 		Transport: o.Transport, Registry: o.Registry, Log: c.log,
 	})
 	c.subscriber = &weights.Subscriber{
-		Cluster: member, Instance: c.instance, Conn: o.Control, Log: c.log,
+		Cluster: member, Instance: c.instance, Conns: o.Control, Log: c.log,
 		Apply: func(s *fleet.Snapshot) error { c.snapshot.Store(s); return nil },
 	}
 	return c
@@ -78,22 +79,24 @@ func (c *Collector) Ready() bool { return c.snapshot.Load() != nil }
 // Run reads and reports until ctx is done. It may be called once.
 func (c *Collector) Run(ctx context.Context) {
 	defer c.reader.Close()
-	reporter := &signals.Reporter{Conn: c.conn, Interval: c.interval, Build: c.report, Log: c.log}
+	reporter := &signals.Reporter{Conns: c.control, Interval: c.interval, Build: c.report, Readings: c.readings, Log: c.log}
 	var wg sync.WaitGroup
 	wg.Go(func() { c.subscriber.Run(ctx) })
 	wg.Go(func() { reporter.Run(ctx) })
 	wg.Wait()
 }
 
-func (c *Collector) report(now time.Time, first bool) *pb.ReportRequest {
+func (c *Collector) readings() []*pb.Reading { return c.reader.Readings(true) }
+
+func (c *Collector) report(now time.Time) *pb.ReportRequest {
 	c.sequence++
 	r := &pb.ReportRequest{
-		Instance: c.instance, Collects: c.region, Sequence: c.sequence, Time: timestamppb.New(now), Partial: !first, Applied: &pb.Applied{},
+		Instance: c.instance, Collects: c.region, Sequence: c.sequence, Time: timestamppb.New(now), Applied: &pb.Applied{},
 	}
 	r.Applied.Epoch, r.Applied.Version, r.Applied.Refused = c.subscriber.Applied()
 	if s := c.snapshot.Load(); s != nil {
 		c.reader.Follow(s)
-		r.Readings = c.reader.Readings(first)
+		r.Readings = c.reader.Readings(false)
 	}
 	return r
 }

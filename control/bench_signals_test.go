@@ -115,7 +115,8 @@ func BenchmarkSignalPath(b *testing.B) {
 			ctx, cancel := context.WithCancel(b.Context())
 			defer cancel()
 			for i := range benchCollectors {
-				r := &signals.Reporter{Conn: conn, Interval: 500 * time.Millisecond, Build: benchReadings(i), Log: slog.New(slog.DiscardHandler)}
+				build, all := benchReadings(i)
+				r := &signals.Reporter{Conns: []grpc.ClientConnInterface{conn}, Interval: 500 * time.Millisecond, Build: build, Readings: all, Log: slog.New(slog.DiscardHandler)}
 				go r.Run(ctx)
 			}
 			ask := func() (cpu time.Duration, kib, fresh int) {
@@ -145,28 +146,32 @@ func BenchmarkSignalPath(b *testing.B) {
 }
 
 // benchReadings makes a collector's reports: half of its engines are new in each.
-func benchReadings(collector int) func(time.Time, bool) *pb.ReportRequest {
+func benchReadings(collector int) (build func(time.Time) *pb.ReportRequest, all func() []*pb.Reading) {
 	random := rand.New(rand.NewPCG(1, uint64(collector)))
 	sequence := uint64(0)
 	f := func(x float64) *float64 { return &x }
-	return func(now time.Time, first bool) *pb.ReportRequest {
-		sequence++
-		r := &pb.ReportRequest{
-			Instance: fmt.Sprintf("i%d", collector), Collects: fmt.Sprintf("r%d", collector), Sequence: sequence,
-			Time: timestamppb.New(now), Partial: !first, Applied: &pb.Applied{},
-		}
+	readings := func(wanted func(i int) bool) (out []*pb.Reading) {
+		now := timestamppb.Now()
 		for i := collector; i < benchEngines; i += benchCollectors {
-			if !first && uint64(i/benchCollectors)%2 != sequence%2 {
+			if !wanted(i / benchCollectors) {
 				continue
 			}
 			n := float64(random.IntN(100))
-			r.Readings = append(r.Readings, &pb.Reading{
-				Engine: fmt.Sprintf("e%d", i), Incarnation: 1_700_000_000_000_000, Sequence: sequence, Time: r.Time, Good: r.Time, Reachable: true, Kind: "vllm",
+			out = append(out, &pb.Reading{
+				Engine: fmt.Sprintf("e%d", i), Incarnation: 1_700_000_000_000_000, Sequence: sequence, Time: now, Good: now, Reachable: true, Kind: "vllm",
 				Running: f(n), Waiting: f(0), KvUsage: f(n / 128), Slots: f(256), KvTokens: f(450_000),
 				GenerationTokens: f(float64(sequence) * 5e4), PromptTokens: f(float64(sequence) * 2e5), Preemptions: f(0),
 				PrefixHits: f(float64(sequence) * 1e5), PrefixQueries: f(float64(sequence) * 2e5),
 			})
 		}
-		return r
+		return out
 	}
+	build = func(now time.Time) *pb.ReportRequest {
+		sequence++
+		return &pb.ReportRequest{
+			Instance: fmt.Sprintf("i%d", collector), Collects: fmt.Sprintf("r%d", collector), Sequence: sequence,
+			Time: timestamppb.New(now), Applied: &pb.Applied{}, Readings: readings(func(i int) bool { return uint64(i)%2 == sequence%2 }),
+		}
+	}
+	return build, func() []*pb.Reading { return readings(func(int) bool { return true }) }
 }

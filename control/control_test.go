@@ -367,7 +367,7 @@ func TestControlPlaneEndToEnd(t *testing.T) {
 	report("c", 10)
 
 	applied := make(chan *fleet.Snapshot, 1000)
-	s := &weights.Subscriber{Cluster: "a", Instance: "x", Conn: conn, Log: slog.New(slog.DiscardHandler),
+	s := &weights.Subscriber{Cluster: "a", Instance: "x", Conns: []grpc.ClientConnInterface{conn}, Log: slog.New(slog.DiscardHandler),
 		Apply: func(s *fleet.Snapshot) error { applied <- s; return nil }}
 	wg.Go(func() { s.Run(ctx) })
 	select {

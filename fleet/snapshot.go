@@ -24,6 +24,17 @@ type Snapshot struct {
 	Rows    []SnapshotRow // sorted by Model
 }
 
+// RoutesLike says whether two snapshots of a cluster route alike: the same engines, weights and
+// shed fractions. Predictions, limits, utilisation and replicas may differ.
+func (s *Snapshot) RoutesLike(o *Snapshot) bool {
+	return s.Cluster == o.Cluster && slices.EqualFunc(s.Engines, o.Engines, SnapshotEngine.Equal) &&
+		slices.EqualFunc(s.Rows, o.Rows, func(r, u SnapshotRow) bool {
+			return r.Model == u.Model && r.Shed == u.Shed && slices.EqualFunc(r.Targets, u.Targets, func(t, v Target) bool {
+				return t.Engine == v.Engine && t.Weight == v.Weight
+			})
+		})
+}
+
 // SnapshotEngine is an engine as a data plane needs it.
 type SnapshotEngine struct {
 	Name     string

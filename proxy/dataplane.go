@@ -28,8 +28,8 @@ type Options struct {
 	Proxy   config.Proxy
 	Signals config.Signals
 	Aliases []config.Alias
-	// Control connects to the control plane.
-	Control grpc.ClientConnInterface
+	// Control reaches the members of the control plane, or relays.
+	Control []grpc.ClientConnInterface
 	// Dial opens connections to engines; nil for the network's own.
 	Dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 	Registry prometheus.Registerer
@@ -56,7 +56,7 @@ type DataPlane struct {
 	// background holds the losers of hedges until they have ended.
 	background sync.WaitGroup
 
-	control    grpc.ClientConnInterface
+	control    []grpc.ClientConnInterface
 	subscriber *weights.Subscriber
 	reader     *collect.Reader
 	pages      *http.Transport // the reader's
@@ -91,7 +91,7 @@ func New(o Options) (*DataPlane, error) {
 		Transport: p.pages, Read: p.progressed, Registry: o.Registry, Log: p.log,
 	})
 	p.subscriber = &weights.Subscriber{
-		Cluster: o.Cluster, Instance: p.instance, Conn: o.Control, Apply: p.apply, Log: p.log,
+		Cluster: o.Cluster, Instance: p.instance, Conns: o.Control, Apply: p.apply, Log: p.log,
 	}
 	if p.config.Data != "" {
 		p.subscriber.Path = filepath.Join(p.config.Data, o.Cluster+".snapshot")
@@ -123,7 +123,9 @@ func (p *DataPlane) Snapshot() *fleet.Snapshot {
 func (p *DataPlane) Run(ctx context.Context) {
 	defer p.reader.Close()
 	defer p.Close()
-	reporter := &signals.Reporter{Conn: p.control, Interval: time.Duration(p.signals.Report), Build: p.report, Log: p.log}
+	reporter := &signals.Reporter{
+		Conns: p.control, Interval: time.Duration(p.signals.Report), Build: p.report, Readings: p.allReadings, Log: p.log,
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() { p.subscriber.Run(ctx) })
 	wg.Go(func() { reporter.Run(ctx) })

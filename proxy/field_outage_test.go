@@ -102,7 +102,7 @@ func newBubble(t *testing.T, settings config.Proxy, engines ...http.Handler) *bu
 	b := &bubble{t: t, net: &pipes{open: map[string]*pipeListener{}}}
 	settings.MaxBody, settings.Bound = 1<<20, 0.5
 	p, err := New(Options{
-		Cluster: "c", Proxy: settings, Control: noControl{}, Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler), Dial: b.net.dial,
+		Cluster: "c", Proxy: settings, Control: noControl, Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler), Dial: b.net.dial,
 	})
 	require.NoError(t, err)
 	b.plane = p

@@ -25,13 +25,15 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // noControl is a control plane that is away.
-type noControl struct{}
+var noControl = []grpc.ClientConnInterface{away{}}
 
-func (noControl) Invoke(context.Context, string, any, any, ...grpc.CallOption) error {
+type away struct{}
+
+func (away) Invoke(context.Context, string, any, any, ...grpc.CallOption) error {
 	return errors.New("away")
 }
 
-func (noControl) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+func (away) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, errors.New("away")
 }
 
@@ -53,7 +55,7 @@ func newPlane(t *testing.T, settings config.Proxy) *DataPlane {
 		settings.Bound = 0.5
 	}
 	p, err := New(Options{
-		Cluster: "c", Proxy: settings, Control: noControl{}, Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Cluster: "c", Proxy: settings, Control: noControl, Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	t.Cleanup(p.Close)

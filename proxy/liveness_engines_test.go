@@ -148,7 +148,7 @@ func (w *read) fire(body string) {
 
 // state is the state that the next report says of an engine; "" for live.
 func (w *read) state(i int) string {
-	for _, m := range w.plane.report(time.Now(), false).Marks {
+	for _, m := range w.plane.report(time.Now()).Marks {
 		if m.Engine == fmt.Sprint("e", i) {
 			require.NotEmpty(w.t, m.Reason)
 			require.Positive(w.t, m.SecondsLeft)

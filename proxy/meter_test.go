@@ -136,11 +136,11 @@ func TestAddress(t *testing.T) {
 func TestReportSaysWhatWasSeen(t *testing.T) {
 	h := newHarness(t, answers("x"), answers("y"))
 	p := h.plane
-	p.report(time.Unix(100, 0), true)
+	p.report(time.Unix(100, 0))
 	for range 20 {
 		h.read(h.post(chat, "X-Priority", "critical"))
 	}
-	r := p.report(time.Unix(102, 0), true)
+	r := p.report(time.Unix(102, 0))
 	require.Equal(t, uint64(2), r.Sequence)
 	require.Len(t, r.Demands, 1)
 	require.Equal(t, uint32(fleet.Critical), r.Demands[0].Priority)
@@ -187,7 +187,7 @@ func TestDataPlaneStartsFromDisk(t *testing.T) {
 
 func TestMetricsAreBoundedAndWhole(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	p, err := New(Options{Cluster: "c", Proxy: config.Proxy{MaxBody: 100, Bound: 0.5}, Control: noControl{}, Registry: registry, Log: slog.New(slog.DiscardHandler)})
+	p, err := New(Options{Cluster: "c", Proxy: config.Proxy{MaxBody: 100, Bound: 0.5}, Control: noControl, Registry: registry, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	engine := httptest.NewServer(answers("x"))
 	defer engine.Close()

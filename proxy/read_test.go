@@ -84,7 +84,7 @@ func newMeteredPlane(t *testing.T) (*DataPlane, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	p, err := New(Options{
-		Cluster: "c", Proxy: config.Proxy{MaxBody: 1 << 20, Bound: 0.5}, Control: noControl{}, Registry: registry, Log: slog.New(slog.DiscardHandler),
+		Cluster: "c", Proxy: config.Proxy{MaxBody: 1 << 20, Bound: 0.5}, Control: noControl, Registry: registry, Log: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	t.Cleanup(p.Close)

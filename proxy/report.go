@@ -13,19 +13,21 @@ import (
 	"github.com/wardrop-lb/wardrop/protect"
 )
 
-// report says everything that this data plane knows at an instant; of readings what is new,
-// but in the first of a stream.
-func (p *DataPlane) report(now time.Time, first bool) *pb.ReportRequest {
+// report says everything that this data plane knows at an instant; of readings what is new.
+func (p *DataPlane) report(now time.Time) *pb.ReportRequest {
 	p.sequence++
 	r := &pb.ReportRequest{
 		Cluster: p.cluster, Instance: p.instance, Sequence: p.sequence, Time: timestamppb.New(now),
 		Distances: p.prober.report(now), Applied: &pb.Applied{},
 	}
 	r.Applied.Epoch, r.Applied.Version, r.Applied.Refused = p.subscriber.Applied()
-	r.Readings, r.Partial = p.readings(first), !first
+	r.Readings = p.readings(false)
 	p.memory.report(r, now)
 	return r
 }
+
+// allReadings gives what is known of all engines that are read.
+func (p *DataPlane) allReadings() []*pb.Reading { return p.readings(true) }
 
 // readings has the engines read that fall to this data plane, and gives what is new of
 // them, or all.

@@ -208,12 +208,5 @@ func nearest(c *config.Config, region string) string {
 // fractions. Predictions, limits, utilisation and replicas follow the load from tick to tick
 // and make no new version.
 func Same(a, b []*fleet.Snapshot) bool {
-	return slices.EqualFunc(a, b, func(x, y *fleet.Snapshot) bool {
-		return x.Cluster == y.Cluster && slices.EqualFunc(x.Engines, y.Engines, fleet.SnapshotEngine.Equal) &&
-			slices.EqualFunc(x.Rows, y.Rows, func(r, s fleet.SnapshotRow) bool {
-				return r.Model == s.Model && r.Shed == s.Shed && slices.EqualFunc(r.Targets, s.Targets, func(t, u fleet.Target) bool {
-					return t.Engine == u.Engine && t.Weight == u.Weight
-				})
-			})
-	})
+	return slices.EqualFunc(a, b, (*fleet.Snapshot).RoutesLike)
 }

@@ -15,6 +15,7 @@ import (
 type assembly struct {
 	cluster string
 	head    *pb.Head
+	fresh   bool // the head came over the stream that is open
 	parts   map[partKey]part
 	names   map[string]map[string]string // type URL -> name -> version, for resuming
 }
@@ -60,7 +61,7 @@ func (a *assembly) addResource(typeURL string, res *discovery.Resource) error {
 		if h.Cluster != a.cluster {
 			return fmt.Errorf("the head is cluster %q's, not %q's", h.Cluster, a.cluster)
 		}
-		a.head = &h
+		a.head, a.fresh = &h, true
 	} else {
 		var m proto.Message = &pb.Row{}
 		if typeURL == api.EngineType {
@@ -76,9 +77,10 @@ func (a *assembly) addResource(typeURL string, res *discovery.Resource) error {
 }
 
 // complete gives the snapshot that the head names, once every part is there with
-// the digest that the head wants.
+// the digest that the head wants. A head that came before the stream that is open says
+// nothing: the upstream may have begun anew.
 func (a *assembly) complete() (*pb.Saved, bool) {
-	if a.head == nil {
+	if a.head == nil || !a.fresh {
 		return nil, false
 	}
 	out := &pb.Saved{Head: a.head}

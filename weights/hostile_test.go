@@ -14,17 +14,16 @@ import (
 	"github.com/wardrop-lb/wardrop/fleet"
 )
 
-// offline is a subscriber without a stream, and how often it applied.
-func offline() (s *Subscriber, applied *int) {
-	applied = new(int)
-	return &Subscriber{Cluster: "c", Log: slog.New(slog.DiscardHandler), assembly: newAssembly("c"), Apply: func(*fleet.Snapshot) error {
+// offline is a subscriber without a stream, its upstream, and how often it applied.
+func offline() (s *Subscriber, u *upstream, applied *int) {
+	applied, u = new(int), newUpstream("c", nil, 0)
+	return &Subscriber{Cluster: "c", Log: slog.New(slog.DiscardHandler), upstreams: []*upstream{u}, Apply: func(*fleet.Snapshot) error {
 		*applied++
 		return nil
-	}}, applied
+	}}, u, applied
 }
 
-func resource(t testing.TB, name string, m proto.Message) *discovery.Resource {
-	t.Helper()
+func resource(t require.TestingT, name string, m proto.Message) *discovery.Resource {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	require.NoError(t, err)
 	return &discovery.Resource{Name: name, Resource: &anypb.Any{Value: b}}
@@ -48,8 +47,8 @@ func TestIncompleteResponses(t *testing.T) {
 		"removal of what never was": {TypeUrl: api.RowType, RemovedResources: []string{"c/x", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, applied := offline()
-			_ = s.take(r)
+			s, u, applied := offline()
+			_ = s.take(u, r)
 			require.Zero(t, *applied)
 			// A whole snapshot afterwards is applied all the same.
 			saved, err := api.EncodeSnapshot(plan(1, 1, 0.5))
@@ -59,7 +58,7 @@ func TestIncompleteResponses(t *testing.T) {
 				{TypeUrl: api.RowType, Resources: []*discovery.Resource{resource(t, api.RowName("c", "m"), saved.Rows[0])}},
 				{TypeUrl: api.HeadType, Resources: []*discovery.Resource{resource(t, "c", saved.Head)}},
 			} {
-				require.NoError(t, s.take(part))
+				require.NoError(t, s.take(u, part))
 			}
 			require.Equal(t, 1, *applied)
 		})
@@ -85,15 +84,15 @@ func FuzzResponses(f *testing.F) {
 		f.Add(b, b)
 	}
 	f.Fuzz(func(t *testing.T, one, two []byte) {
-		s, _ := offline()
+		s, u, _ := offline()
 		s.Apply = func(snapshot *fleet.Snapshot) error { return snapshot.Validate() }
 		for _, data := range [][]byte{one, two} {
 			r := &discovery.DeltaDiscoveryResponse{}
 			if proto.Unmarshal(data, r) != nil {
 				t.Skip("not a response")
 			}
-			_ = s.take(r)
-			s.assembly.wanted(map[string]bool{"c/m": true})
+			_ = s.take(u, r)
+			u.assembly.wanted(map[string]bool{"c/m": true})
 		}
 	})
 }

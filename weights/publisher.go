@@ -58,6 +58,8 @@ func NewPublisher(ctx context.Context) *Publisher {
 		mux.Caches[t] = p.envoy[t]
 	}
 	p.server = server.NewServer(ctx, mux, server.CallbackFuncs{
+		// The header says at once that the stream is open, also while there is nothing to send.
+		DeltaStreamOpenFunc:    func(ctx context.Context, _ int64, _ string) error { return grpc.SendHeader(ctx, nil) },
 		StreamDeltaRequestFunc: p.onRequest,
 		DeltaStreamClosedFunc:  p.onClosed,
 	})

@@ -105,7 +105,7 @@ func TestRecord(t *testing.T) {
 	plans := recordedPlans()
 	path := filepath.Join(t.TempDir(), "saved")
 	require.NoError(t, s.publisher.Publish(plans[:1]))
-	p := subscribe(t, s.addr, path)
+	p := subscribe(t, path, s.addr)
 	p.next(t)
 	for _, plan := range plans[1:3] {
 		require.NoError(t, s.publisher.Publish([]*fleet.Snapshot{plan}))

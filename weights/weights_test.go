@@ -1,12 +1,15 @@
 package weights
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -88,15 +91,43 @@ func (s *fixture) stop() {
 // plane is a data plane's subscriber whose applied snapshots can be awaited.
 type plane struct {
 	*Subscriber
+	t       *testing.T
 	applied chan *fleet.Snapshot
 	refuse  func(*fleet.Snapshot) error
+	log     *syncedLog
 }
 
-func subscribe(t *testing.T, addr, path string) *plane {
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	p := &plane{applied: make(chan *fleet.Snapshot, 100), refuse: func(*fleet.Snapshot) error { return nil }}
-	p.Subscriber = &Subscriber{Cluster: "c", Instance: "i", Conn: conn, Path: path, Log: slog.New(slog.DiscardHandler),
+// syncedLog is a log that can be read while it is written.
+type syncedLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *syncedLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// says waits for a line of the log with these words.
+func (p *plane) says(words ...string) {
+	p.t.Helper()
+	eventually(p.t, "the log says "+strings.Join(words, ", "), func() bool {
+		p.log.mu.Lock()
+		defer p.log.mu.Unlock()
+		for line := range strings.Lines(p.log.text.String()) {
+			if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// subscribe follows the publishers at some addresses and saves to path, if it is not empty.
+func subscribe(t *testing.T, path string, addrs ...string) *plane {
+	p := &plane{t: t, applied: make(chan *fleet.Snapshot, 100), refuse: func(*fleet.Snapshot) error { return nil }, log: &syncedLog{}}
+	p.Subscriber = &Subscriber{Cluster: "c", Instance: "i", Path: path, Log: slog.New(slog.NewTextHandler(p.log, nil)),
 		Apply: func(s *fleet.Snapshot) error {
 			if err := p.refuse(s); err != nil {
 				return err
@@ -104,10 +135,16 @@ func subscribe(t *testing.T, addr, path string) *plane {
 			p.applied <- s
 			return nil
 		}}
+	for _, addr := range addrs {
+		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		p.Conns = append(p.Conns, conn)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { p.Run(ctx) })
-	t.Cleanup(func() { cancel(); wg.Wait(); _ = conn.Close() })
+	t.Cleanup(func() { cancel(); wg.Wait() })
 	return p
 }
 
@@ -131,7 +168,7 @@ func TestSnapshotsReachTheDataPlaneWhole(t *testing.T) {
 	s := start(t, "127.0.0.1:0")
 	defer s.stop()
 	require.NoError(t, s.publisher.Publish([]*fleet.Snapshot{plan(1, 1, 0.5)}))
-	p := subscribe(t, s.addr, "")
+	p := subscribe(t, "", s.addr)
 	require.Equal(t, plan(1, 1, 0.5), p.next(t))
 	require.NoError(t, s.publisher.Publish([]*fleet.Snapshot{plan(1, 2, 0.25)}))
 	require.Equal(t, plan(1, 2, 0.25), p.next(t))
@@ -144,7 +181,7 @@ func TestSnapshotsReachTheDataPlaneWhole(t *testing.T) {
 func TestRowsComeAndGo(t *testing.T) {
 	s := start(t, "127.0.0.1:0")
 	defer s.stop()
-	p := subscribe(t, s.addr, "")
+	p := subscribe(t, "", s.addr)
 	for v, rows := range []int{1, 2, 1, 2, 0, 1} {
 		snapshot := plan(1, uint64(v+1), 0.5)
 		snapshot.Rows = append(snapshot.Rows, fleet.SnapshotRow{Model: "n", Targets: snapshot.Rows[0].Targets})[:rows]
@@ -159,7 +196,7 @@ func TestRefusalIsReportedAndKeepsTheLast(t *testing.T) {
 	s := start(t, "127.0.0.1:0")
 	defer s.stop()
 	require.NoError(t, s.publisher.Publish([]*fleet.Snapshot{plan(1, 1, 0.5)}))
-	p := subscribe(t, s.addr, "")
+	p := subscribe(t, "", s.addr)
 	p.next(t)
 	bad := plan(1, 2, 0.5)
 	bad.Rows[0].Targets[0].Weight = 0.9
@@ -180,7 +217,7 @@ func TestRefusalIsReportedAndKeepsTheLast(t *testing.T) {
 func TestLowerEpochIsRefused(t *testing.T) {
 	s := start(t, "127.0.0.1:0")
 	require.NoError(t, s.publisher.Publish([]*fleet.Snapshot{plan(5, 7, 0.5)}))
-	p := subscribe(t, s.addr, "")
+	p := subscribe(t, "", s.addr)
 	p.next(t)
 	s.stop()
 
@@ -198,7 +235,7 @@ func TestLowerEpochIsRefused(t *testing.T) {
 func TestRefusalByTheDataPlaneItself(t *testing.T) {
 	s := start(t, "127.0.0.1:0")
 	defer s.stop()
-	p := subscribe(t, s.addr, "")
+	p := subscribe(t, "", s.addr)
 	p.mu.Lock()
 	p.refuse = func(s *fleet.Snapshot) error {
 		if s.Version == 1 {
@@ -217,7 +254,7 @@ func TestRestoreFromDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sub", "c.snapshot")
 	s := start(t, "127.0.0.1:0")
 	require.NoError(t, s.publisher.Publish([]*fleet.Snapshot{plan(3, 9, 0.25)}))
-	subscribe(t, s.addr, path).next(t)
+	subscribe(t, path, s.addr).next(t)
 	eventually(t, "saved", func() bool { _, err := os.Stat(path); return err == nil })
 	s.stop()
 
@@ -282,7 +319,7 @@ func TestSnapshotOfAnotherClusterIsSetAside(t *testing.T) {
 func TestReconnectResumes(t *testing.T) {
 	s := start(t, "127.0.0.1:0")
 	require.NoError(t, s.publisher.Publish([]*fleet.Snapshot{plan(1, 1, 0.5)}))
-	p := subscribe(t, s.addr, "")
+	p := subscribe(t, "", s.addr)
 	p.next(t)
 	s.stop()
 	again := start(t, s.addr)

@@ -60,7 +60,7 @@ func TestRecordedStreamIsFollowed(t *testing.T) {
 			plans := recordedPlans()
 			addr, player := play(t, recorded[discovery.DeltaDiscoveryResponse](t, wire, "first.responses"))
 			path := filepath.Join(t.TempDir(), "saved")
-			p := subscribe(t, addr, path)
+			p := subscribe(t, path, addr)
 			for _, plan := range plans[:3] {
 				require.Equal(t, plan, p.next(t))
 			}

@@ -32,16 +32,16 @@ func (c *collectCmd) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	conn, err := dialControl(cfg.Proxy.Control[0])
+	control, hangUp, err := dialAll(cfg.Proxy.Control)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }()
+	defer hangUp()
 	pages := &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, TLSClientConfig: secure}
 	defer pages.CloseIdleConnections()
 	registry := newRegistry()
 	collector := collect.NewCollector(collect.CollectorOptions{
-		Region: c.Region, Control: conn, Report: time.Duration(cfg.Signals.Report), Interval: time.Duration(cfg.Signals.Interval),
+		Region: c.Region, Control: control, Report: time.Duration(cfg.Signals.Report), Interval: time.Duration(cfg.Signals.Interval),
 		Timeout: time.Duration(cfg.Signals.Timeout), Transport: pages, Registry: registry, Log: env.log,
 	})
 	listener, err := listen("admin", c.Admin)

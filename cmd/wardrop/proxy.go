@@ -29,14 +29,14 @@ func (c *proxyCmd) Run(env *environment) error {
 	if cluster == nil {
 		return fmt.Errorf("%s has no cluster %q", c.Config, c.Cluster)
 	}
-	conn, err := dialControl(cfg.Proxy.Control[0])
+	control, hangUp, err := dialAll(cfg.Proxy.Control)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }()
+	defer hangUp()
 	registry := newRegistry()
 	plane, err := proxy.New(proxy.Options{
-		Cluster: c.Cluster, Proxy: cfg.Proxy, Signals: cfg.Signals, Aliases: cfg.Aliases, Control: conn, Registry: registry, Log: env.log,
+		Cluster: c.Cluster, Proxy: cfg.Proxy, Signals: cfg.Signals, Aliases: cfg.Aliases, Control: control, Registry: registry, Log: env.log,
 	})
 	if err != nil {
 		return err

@@ -89,6 +89,25 @@ func newGRPCServer() *grpc.Server {
 	)
 }
 
+// dialAll connects to every upstream; closeAll ends all connections.
+func dialAll(addrs []string) (conns []grpc.ClientConnInterface, closeAll func(), err error) {
+	var open []*grpc.ClientConn
+	closeAll = func() {
+		for _, c := range open {
+			_ = c.Close()
+		}
+	}
+	for _, addr := range addrs {
+		c, err := dialControl(addr)
+		if err != nil {
+			closeAll()
+			return nil, nil, fmt.Errorf("%s: %w", addr, err)
+		}
+		open, conns = append(open, c), append(conns, c)
+	}
+	return conns, closeAll, nil
+}
+
 func dialControl(addr string) (*grpc.ClientConn, error) {
 	return grpc.NewClient(addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),

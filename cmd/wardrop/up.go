@@ -259,7 +259,7 @@ func (up *fleetUp) startPlane(s *servers, env *environment, cl config.Cluster, c
 	settings.Data = ""
 	registry := prometheus.NewRegistry()
 	options := proxy.Options{
-		Cluster: cl.Name, Proxy: settings, Signals: up.cfg.Signals, Aliases: up.cfg.Aliases, Control: conn, Registry: registry, Log: env.log,
+		Cluster: cl.Name, Proxy: settings, Signals: up.cfg.Signals, Aliases: up.cfg.Aliases, Control: []grpc.ClientConnInterface{conn}, Registry: registry, Log: env.log,
 	}
 	if len(up.simulated) > 0 {
 		options.Dial = testengine.Dialer(up.distance(cl))

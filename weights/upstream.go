@@ -1,0 +1,182 @@
+package weights
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/wardrop-lb/wardrop/api"
+)
+
+// upstream is one place that snapshots come from. Its assembly outlives streams; the
+// subscriber's lock guards all of it but what says otherwise.
+type upstream struct {
+	name      string
+	conn      grpc.ClientConnInterface
+	assembly  *assembly
+	connected bool // a stream is open and was heard of
+	lost      bool // and said so in the log
+	view      view
+}
+
+func newUpstream(cluster string, conn grpc.ClientConnInterface, i int) *upstream {
+	u := &upstream{name: fmt.Sprint(i), conn: conn, assembly: newAssembly(cluster)}
+	if c, ok := conn.(interface{ Target() string }); ok {
+		u.name = c.Target()
+	}
+	return u
+}
+
+const (
+	backoffFirst = 100 * time.Millisecond
+	backoffMax   = 5 * time.Second
+)
+
+// follow subscribes to one upstream until ctx is done, reconnecting with backoff.
+func (s *Subscriber) follow(ctx context.Context, u *upstream) {
+	backoff := backoffFirst
+	for {
+		err := s.stream(ctx, u, func() { backoff = backoffFirst })
+		if ctx.Err() != nil {
+			return
+		}
+		s.disconnected(u, err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(backoff):
+		}
+		backoff = min(2*backoff, backoffMax)
+	}
+}
+
+func (s *Subscriber) connected(u *upstream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u.connected = true
+	if u.lost {
+		u.lost = false
+		s.Log.Info("weight path restored", "upstream", u.name)
+	}
+}
+
+// disconnected forgets what the stream said of the upstream, but not what it sent.
+func (s *Subscriber) disconnected(u *upstream, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u.connected = false
+	u.assembly.fresh = false
+	u.view = view{said: u.view.said}
+	if u.lost {
+		return
+	}
+	u.lost = true
+	left := 0
+	for _, x := range s.upstreams {
+		if !x.lost {
+			left++
+		}
+	}
+	if left == 0 {
+		s.Log.Warn("weight path lost; routing goes on by the last snapshot", "upstream", u.name, "error", err)
+		return
+	}
+	s.Log.Warn("weight path lost; others go on", "upstream", u.name, "left", left, "error", err)
+}
+
+// session is the state of one stream.
+type session struct {
+	s      *Subscriber
+	u      *upstream
+	stream discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
+	rows   map[string]bool // subscribed row names
+}
+
+// stream subscribes over one stream until it breaks; received is called with
+// every response.
+func (s *Subscriber) stream(ctx context.Context, u *upstream, received func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(u.conn).DeltaAggregatedResources(ctx)
+	if err != nil {
+		return err
+	}
+	c := &session{s: s, u: u, stream: stream, rows: map[string]bool{}}
+	if err := c.subscribe(api.HeadType, s.Cluster); err != nil {
+		return err
+	}
+	if err := c.subscribe(api.EngineType, api.EngineTableName); err != nil {
+		return err
+	}
+	if err := c.updateRows(); err != nil {
+		return err
+	}
+	// An upstream with nothing new says no more than its header.
+	if header, err := stream.Header(); err != nil {
+		return err
+	} else if header != nil {
+		s.connected(u)
+	}
+	for {
+		r, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		received()
+		if err := c.handle(r); err != nil {
+			return err
+		}
+	}
+}
+
+// subscribe sends the first request of a type, saying what is held already.
+func (c *session) subscribe(typeURL string, names ...string) error {
+	return c.stream.Send(&discovery.DeltaDiscoveryRequest{
+		Node:                    &core.Node{Id: c.s.Instance, Cluster: c.s.Cluster},
+		TypeUrl:                 typeURL,
+		ResourceNamesSubscribe:  names,
+		InitialResourceVersions: c.u.assembly.names[typeURL],
+	})
+}
+
+func (c *session) updateRows() error {
+	add, remove := c.u.assembly.wanted(c.rows)
+	if len(add)+len(remove) == 0 {
+		return nil
+	}
+	first := len(c.rows) == 0
+	for _, n := range add {
+		c.rows[n] = true
+	}
+	for _, n := range remove {
+		delete(c.rows, n)
+	}
+	if first {
+		return c.subscribe(api.RowType, add...)
+	}
+	return c.stream.Send(&discovery.DeltaDiscoveryRequest{
+		TypeUrl: api.RowType, ResourceNamesSubscribe: add, ResourceNamesUnsubscribe: remove,
+	})
+}
+
+// handle takes a response, applies the snapshot if this completes it, and
+// answers with ACK or NACK.
+func (c *session) handle(r *discovery.DeltaDiscoveryResponse) error {
+	answer := &discovery.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()}
+	if err := c.s.take(c.u, r); err != nil {
+		answer.ErrorDetail = &status.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
+	}
+	if err := c.stream.Send(answer); err != nil {
+		return err
+	}
+	if r.GetTypeUrl() == api.HeadType {
+		return c.updateRows()
+	}
+	return nil
+}
