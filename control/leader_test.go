@@ -187,6 +187,8 @@ func TestOverrides(t *testing.T) {
 	require.Equal(t, "static", l.State().Plan.Policy)
 	unpin("policy")
 
+	l.Reload(parse(t, usually))
+	require.Positive(t, next()["near"])
 	pin(store.Override{Kind: OverrideDrain, Subject: "near", Until: at.Add(5 * time.Second)})
 	require.Zero(t, next()["near"])
 	require.Zero(t, next()["near"])
