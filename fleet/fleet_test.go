@@ -119,3 +119,21 @@ func TestTermsAddUp(t *testing.T) {
 	require.Equal(t, 2.0, p.Row("a", "m").Admitted())
 	require.Nil(t, p.Row("a", "n"))
 }
+
+// TestUsed: what is left says the same of the arcs in use, and changes nothing of the plan.
+func TestUsed(t *testing.T) {
+	p := &Plan{Engines: []EngineLoad{{Name: "a"}, {Name: "b"}}, Rows: []Row{
+		{Cluster: "x", Arcs: []Arc{{Engine: 0}, {Engine: 1, Weight: 1}}},
+		{Cluster: "y"},
+		{Cluster: "z", Arcs: []Arc{{Engine: 0, Weight: 0.5}, {Engine: 1, Weight: 0.5}}},
+	}}
+	used := p.Used()
+	require.Equal(t, []Arc{{Engine: 1, Weight: 1}}, used.Rows[0].Arcs)
+	require.Empty(t, used.Rows[1].Arcs)
+	require.Equal(t, p.Rows[2].Arcs, used.Rows[2].Arcs)
+	used.Rows[2].Arcs[0].Weight, used.Engines[0].Name, used.Rows[0].Cluster = 7, "c", "w"
+	require.Equal(t, 0.5, p.Rows[2].Arcs[0].Weight)
+	require.Equal(t, "a", p.Engines[0].Name)
+	require.Equal(t, "x", p.Rows[0].Cluster)
+	require.Len(t, p.Rows[0].Arcs, 2)
+}

@@ -1,6 +1,9 @@
 package fleet
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Plan is the outcome of one solve: where every (cluster, model)'s requests go,
 // what is shed, and the certificate. Rows are sorted by (Cluster, Model),
@@ -138,4 +141,31 @@ func (p *Plan) Row(cluster, model string) *Row {
 		}
 	}
 	return nil
+}
+
+// Used is the plan as the next one needs it: of the arcs those in use. It shares no memory of
+// the rows.
+func (p *Plan) Used() *Plan {
+	out := *p
+	out.Engines = slices.Clone(p.Engines)
+	out.Rows = slices.Clone(p.Rows)
+	n := 0
+	for i := range p.Rows {
+		for j := range p.Rows[i].Arcs {
+			if p.Rows[i].Arcs[j].Weight > 0 {
+				n++
+			}
+		}
+	}
+	arcs := make([]Arc, 0, n)
+	for i := range out.Rows {
+		from := len(arcs)
+		for _, a := range p.Rows[i].Arcs {
+			if a.Weight > 0 {
+				arcs = append(arcs, a)
+			}
+		}
+		out.Rows[i].Arcs = arcs[from:len(arcs):len(arcs)]
+	}
+	return &out
 }

@@ -1,9 +1,20 @@
 package policy
 
 import (
+	"math"
+
 	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/policy/internal/table"
 )
+
+// What plans are called that no policy has made.
+const (
+	Rescaled = "rescale"
+	Capacity = "capacity"
+)
+
+// IsFallback says whether a plan was made for want of one of a policy.
+func IsFallback(p *fleet.Plan) bool { return p.Policy == Rescaled || p.Policy == Capacity }
 
 // Rescale makes a plan without solving: the last plan's weights on the engines
 // that live, and capacity-proportional ones for rows that it lacks. What would
@@ -16,7 +27,7 @@ import (
 func Rescale(view *fleet.View, last *fleet.Plan) *fleet.Plan {
 	t := table.New(view)
 	f := &fallback{Table: t, last: t.Last(last)}
-	f.plan, f.index = t.Plan("rescale")
+	f.plan, f.index = t.Plan(Rescaled)
 	return f.make()
 }
 
@@ -24,9 +35,12 @@ func Rescale(view *fleet.View, last *fleet.Plan) *fleet.Plan {
 // capacity, wherever the request comes from. Conditions as for Rescale.
 func ByCapacity(view *fleet.View) *fleet.Plan {
 	plan := Rescale(view, nil)
-	plan.Policy = "capacity"
+	plan.Policy = Capacity
 	return plan
 }
+
+// rounding is how far from 1 the weights of a row may be that has lost no engine.
+const rounding = 1e-9
 
 type fallback struct {
 	*table.Table
@@ -93,6 +107,9 @@ func (f *fallback) wish() {
 					arcs[j].Weight = f.Cap[arcs[j].Engine]
 				}
 				sum += arcs[j].Weight
+			}
+			if known && math.Abs(sum-1) <= rounding {
+				continue // all of its engines live: what stays, stays to the bit
 			}
 			for j := range arcs {
 				arcs[j].Weight /= sum
