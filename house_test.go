@@ -36,6 +36,7 @@ var floors = map[string][]string{
 	"policy/static":         {"fleet", "policy", "policy/internal/table"},
 	"policy/proportional":   {"fleet", "policy", "policy/internal/table"},
 	"explain":               {"fleet"},
+	"guard":                 {"fleet", "policy", "policy/certify"},
 	"testengine":            {"enginemodel", "fleet"},
 	"signals":               {"api/wardropv1"},
 	"weights":               {"api", "api/wardropv1", "fleet"},
@@ -45,7 +46,7 @@ var floors = map[string][]string{
 	"examples":              {},
 	"collect":               {"api/wardropv1", "fleet", "signals", "weights"},
 	"proxy":                 {"api/wardropv1", "collect", "config", "fleet", "protect", "route", "signals", "weights"},
-	"tick":                  {"api/wardropv1", "config", "fleet", "latency", "policy", "policy/optimal", "policy/proportional", "policy/static", "protect"},
+	"tick":                  {"api/wardropv1", "config", "fleet", "guard", "latency", "policy", "policy/optimal", "policy/proportional", "policy/static", "protect"},
 	"control":               {"api/wardropv1", "config", "fleet", "latency", "policy", "policy/optimal", "protect", "signals", "store", "tick", "weights"},
 	"sim":                   {"api/wardropv1", "config", "enginemodel", "fleet", "fleetgen", "latency", "policy", "policy/optimal", "protect", "route", "tick"},
 	"sim/baseline":          {"enginemodel", "fleet", "route", "sim"},
@@ -61,7 +62,7 @@ var floors = map[string][]string{
 
 // pure lists the rooms below the line: no I/O, no clock, no goroutine, no global
 // randomness.
-var pure = []string{"fleet", "fleetgen", "api", "route", "protect", "latency", "enginemodel", "explain",
+var pure = []string{"fleet", "fleetgen", "api", "route", "protect", "latency", "enginemodel", "explain", "guard",
 	"policy", "policy/internal/table", "policy/optimal", "policy/certify", "policy/proportional", "policy/static"}
 
 type pkg struct {

@@ -19,6 +19,7 @@ type Memory struct {
 	known  profiles
 	slow   slowdowns
 	bursts bursts
+	heard  heard
 }
 
 // Apply corrects a view by what was seen so far, now included, for a policy. The older ones get
@@ -31,6 +32,7 @@ func (m *Memory) Apply(view *fleet.View, planes []Report, policy string, now tim
 	}
 	m.at = now
 	newest, flows := Readings(planes, now), m.paces.of(view, planes)
+	m.heard.apply(view, planes, newest, now)
 	counted := demandByModel(view)
 	m.rates.apply(view, planes, seconds)
 	m.ramps.apply(view, newest)

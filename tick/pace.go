@@ -6,13 +6,15 @@ import (
 
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/guard"
 	"github.com/wardrop-lb/wardrop/latency"
 )
 
 // paces turns what data planes counted into what went through each engine. The zero
 // value is ready.
 type paces struct {
-	planes map[string]*planePace // by instance
+	planes map[string]*planePace  // by instance
+	tried  map[string]guard.Tried // by engine: since the call before
 }
 
 // planePace is what one data plane counted: totals as it last said, and rates since
@@ -21,11 +23,12 @@ type planePace struct {
 	at    instant
 	seen  map[seenKey]counted
 	rates map[string]flow // by engine
+	tried map[string]guard.Tried
 }
 
 type seenKey struct{ engine, model string }
 
-type counted struct{ requests, inFlight, ended, spent float64 }
+type counted struct{ requests, failed, inFlight, ended, spent float64 }
 
 // flow is what goes through an engine, by work: requests/s, those on the way there, in it and
 // on the way back, and by Little's law the mean of those in it alone, 0 where nothing ended.
@@ -36,10 +39,15 @@ func (p *paces) of(view *fleet.View, planes []Report) map[string]flow {
 	work := workOf(view)
 	next := make(map[string]*planePace, len(planes))
 	sum, network := map[string]flow{}, networkOf(view)
+	p.tried = map[string]guard.Tried{}
 	for _, r := range planes {
 		plane := p.planes[r.Instance]
 		if plane == nil || !r.Time.AsTime().Equal(plane.at.own) {
 			plane = plane.advance(r, work, network)
+			for name, t := range plane.tried {
+				all := p.tried[name]
+				p.tried[name] = guard.Tried{Attempts: all.Attempts + t.Attempts, Failed: all.Failed + t.Failed}
+			}
 		}
 		next[r.Instance] = plane
 		for name, f := range plane.rates {
@@ -53,26 +61,32 @@ func (p *paces) of(view *fleet.View, planes []Report) map[string]flow {
 
 // advance makes rates of a report and the one before, if there was one.
 func (p *planePace) advance(r Report, work func(model string) float64, network func(cluster, engine string) float64) *planePace {
-	out := &planePace{at: r.instant(), seen: make(map[seenKey]counted, len(r.Observations)), rates: map[string]flow{}}
+	out := &planePace{at: r.instant(), seen: make(map[seenKey]counted, len(r.Observations)), rates: map[string]flow{}, tried: map[string]guard.Tried{}}
 	seconds := 0.0
 	if p != nil {
 		seconds = out.at.since(p.at)
 	}
 	for _, o := range r.Observations {
-		key, now := seenKey{o.Engine, o.Model}, counted{float64(o.Requests), o.InFlight, float64(o.Ended), o.Spent}
-		if !plausible(now.requests) || !plausible(now.inFlight) || !plausible(now.spent) {
+		key, now := seenKey{o.Engine, o.Model}, counted{float64(o.Requests), float64(o.Failed), o.InFlight, float64(o.Ended), o.Spent}
+		if !plausible(now.requests) || !plausible(now.failed) || !plausible(now.inFlight) || !plausible(now.spent) {
 			continue
 		}
 		out.seen[key] = now
 		w, f := work(o.Model), out.rates[o.Engine]
 		f.inFlight += w * now.inFlight
 		// A count that is new, or fell, is not known for this while.
-		if before, ok := p.counted(key); ok && seconds > 0 && now.requests >= before.requests {
+		before, ok := p.counted(key)
+		if ok && seconds > 0 && now.requests >= before.requests {
 			arrived := now.requests - before.requests
 			finished := max(0, now.ended-before.ended)
 			f.arrived += w * arrived / seconds
 			f.finished += w * finished / seconds
 			f.inside += w * max(0, now.spent-before.spent-finished*network(r.Cluster, o.Engine)) / seconds
+		}
+		// Of a data plane that is not new all that it tries first is of this while.
+		if p != nil && now.requests >= before.requests && now.failed >= before.failed && now != before {
+			t := out.tried[o.Engine]
+			out.tried[o.Engine] = guard.Tried{Attempts: t.Attempts + now.requests - before.requests, Failed: t.Failed + now.failed - before.failed}
 		}
 		out.rates[o.Engine] = f
 	}
