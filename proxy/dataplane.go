@@ -47,6 +47,7 @@ type DataPlane struct {
 	metrics   *metrics
 	memory    *memory
 	table     atomic.Pointer[table]
+	ageing    ageing
 	aliasList []config.Alias
 	aliases   map[string]*alias
 	waiting   waitingRoom
@@ -96,7 +97,10 @@ func New(o Options) (*DataPlane, error) {
 	if p.config.Data != "" {
 		p.subscriber.Path = filepath.Join(p.config.Data, o.Cluster+".snapshot")
 	}
-	if err := p.subscriber.Restore(); errors.Is(err, weights.ErrSetAside) {
+	p.ageing.restoring = true
+	err = p.subscriber.Restore()
+	p.ageing.restoring = false
+	if errors.Is(err, weights.ErrSetAside) {
 		p.log.Warn("starting without the saved snapshot", "error", err)
 	} else if err != nil {
 		return nil, fmt.Errorf("read the saved snapshot: %w", err)
@@ -130,7 +134,7 @@ func (p *DataPlane) Run(ctx context.Context) {
 	wg.Go(func() { p.subscriber.Run(ctx) })
 	wg.Go(func() { reporter.Run(ctx) })
 	wg.Go(func() { p.prober.run(ctx, p.Snapshot) })
-	wg.Go(func() { p.watchLiveness(ctx) })
+	wg.Go(func() { p.watch(ctx) })
 	wg.Wait()
 }
 
@@ -139,18 +143,4 @@ func (p *DataPlane) Close() {
 	p.background.Wait()
 	p.memory.transports.closeIdle()
 	p.pages.CloseIdleConnections()
-}
-
-// apply puts a snapshot in force. Tables are built here, off the request path.
-func (p *DataPlane) apply(s *fleet.Snapshot) error {
-	old := p.table.Load()
-	t, err := p.memory.resolve(s, p.config.Bound, old)
-	if err != nil {
-		return err
-	}
-	p.table.Store(t)
-	if old == nil || old.router.Snapshot.Epoch != s.Epoch || old.router.Snapshot.Version != s.Version {
-		p.log.Debug("snapshot applied", "epoch", s.Epoch, "version", s.Version, "models", len(s.Rows))
-	}
-	return nil
 }

@@ -22,6 +22,7 @@ type Decision struct {
 	Priority   string    `json:"priority"`
 	Epoch      uint64    `json:"epoch"` // of the snapshot
 	Version    uint64    `json:"version"`
+	Aged       float64   `json:"aged,omitempty"`       // part of its weights that age had taken
 	Key        string    `json:"key"`                  // where the affinity key came from
 	KeyHash    uint64    `json:"key_hash"`             //
 	Depth      int       `json:"depth"`                // blocks of the prompt that make the key

@@ -296,7 +296,7 @@ func TestTotalOutageAmplifiesNothingAndEnds(t *testing.T) {
 				var wg sync.WaitGroup
 				defer wg.Wait()
 				defer stop()
-				wg.Go(func() { b.plane.watchLiveness(ctx) })
+				wg.Go(func() { b.plane.watch(ctx) })
 
 				var sent, good atomic.Int64
 				drive := func(rate, seconds int) {

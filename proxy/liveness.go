@@ -186,8 +186,8 @@ func (p *DataPlane) refused(a *attempt, t *targetState, now int64) bool {
 	return true
 }
 
-// watchLiveness sweeps until ctx is done.
-func (p *DataPlane) watchLiveness(ctx context.Context) {
+// watch sweeps, and has the snapshot grow old, until ctx is done.
+func (p *DataPlane) watch(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
 	for {
@@ -197,6 +197,7 @@ func (p *DataPlane) watchLiveness(ctx context.Context) {
 		case now := <-tick.C:
 			p.sweep(now)
 			p.askHealth(ctx, now)
+			p.age(now)
 		}
 	}
 }

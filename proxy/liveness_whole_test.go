@@ -33,7 +33,7 @@ type whole struct {
 func newWhole(t *testing.T, engines ...http.Handler) *whole {
 	w := &whole{bubble: newBubble(t, config.Proxy{StallAfter: config.Duration(10 * time.Second), RetryBudget: 0.2}, engines...)}
 	ctx, cancel := context.WithCancel(t.Context())
-	w.running.Go(func() { w.plane.watchLiveness(ctx) })
+	w.running.Go(func() { w.plane.watch(ctx) })
 	t.Cleanup(func() { cancel(); w.running.Wait() })
 	return w
 }

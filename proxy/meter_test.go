@@ -208,5 +208,5 @@ func TestMetricsAreBoundedAndWhole(t *testing.T) {
 		require.NotContains(t, f.String(), "ghost", "a client's words are no label")
 		require.True(t, strings.HasPrefix(f.GetName(), "wardrop_proxy_"))
 	}
-	require.Len(t, seen, 15)
+	require.Len(t, seen, 16)
 }

@@ -52,13 +52,14 @@ var (
 	descShed     = prometheus.NewDesc("wardrop_proxy_shed_total", "Requests refused because the plan sheds them.", []string{"model", "priority"}, nil)
 	descEpoch    = prometheus.NewDesc("wardrop_proxy_snapshot_epoch", "Epoch of the snapshot in force.", nil, nil)
 	descVersion  = prometheus.NewDesc("wardrop_proxy_snapshot_version", "Version of the snapshot in force.", nil, nil)
-	descAge      = prometheus.NewDesc("wardrop_proxy_snapshot_age_seconds", "Time since the snapshot in force was published.", nil, nil)
+	descAge      = prometheus.NewDesc("wardrop_proxy_snapshot_age_seconds", "Time since the snapshot in force came; of one found on disk since it was published.", nil, nil)
+	descAged     = prometheus.NewDesc("wardrop_proxy_snapshot_aged", "Part of the weights that age has taken: so much of them is in proportion to the engines' capacities.", nil, nil)
 	descStale    = prometheus.NewDesc("wardrop_proxy_snapshot_stale", "1 when the snapshot is older than it is good for.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descInFlight, descWeight, descPenalty, descDemand, descRetried, descTokens, descShed, descEpoch, descVersion, descAge, descStale} {
+	for _, d := range []*prometheus.Desc{descInFlight, descWeight, descPenalty, descDemand, descRetried, descTokens, descShed, descEpoch, descVersion, descAge, descAged, descStale} {
 		ch <- d
 	}
 }
@@ -73,7 +74,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	s, now := t.router.Snapshot, time.Now()
-	age := now.Sub(s.Time)
+	age := c.ageing.of(now)
 	gauge(descEpoch, float64(s.Epoch))
 	gauge(descVersion, float64(s.Version))
 	gauge(descAge, age.Seconds())
@@ -82,6 +83,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		stale = 1
 	}
 	gauge(descStale, stale)
+	gauge(descAged, t.aged)
 	penalties := map[string]float64{}
 	listed := map[*seenState]bool{}
 	for model, row := range t.rows {

@@ -98,7 +98,7 @@ func (p *DataPlane) remember(q *request) {
 	d.Model, d.Seconds = q.fields.Model, time.Since(q.arrived).Seconds()
 	d.Spilled, d.Passed, d.Remembered = q.pick.Spilled, q.pick.Passed, q.pick.Remembered
 	if q.table != nil {
-		d.Epoch, d.Version = q.table.router.Snapshot.Epoch, q.table.router.Snapshot.Version
+		d.Epoch, d.Version, d.Aged = q.table.router.Snapshot.Epoch, q.table.router.Snapshot.Version, q.table.aged
 	}
 	p.decisions.put(d)
 }

@@ -19,6 +19,7 @@ import (
 type table struct {
 	router *route.Router
 	rows   map[string]*rowState
+	aged   float64 // part of the weights that age has taken
 }
 
 // rowState is one model's row with what this data plane keeps about it.

@@ -133,6 +133,10 @@ func (f *Flight) Recovered(sent int64) {
 // PassedOver tells whether the engine is passed over or being probed.
 func (f *Flight) PassedOver() bool { return f.passUntil.Load() != 0 }
 
+// Leased tells whether a lease keeps all requests away at a time; once it is over a request now
+// and then probes the engine.
+func (f *Flight) Leased(now int64) bool { return f.passUntil.Load() > now }
+
 // admits tells whether a request may go to the engine; to one that is being
 // probed, one in each interval may.
 func (f *Flight) admits(now int64) bool {

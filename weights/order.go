@@ -2,6 +2,7 @@ package weights
 
 import (
 	"fmt"
+	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
@@ -45,7 +46,7 @@ func newCandidate(p *pb.Saved) candidate {
 	return candidate{p, markOf(p.Head), api.Digest(b)}
 }
 
-// content is what there is to save of a snapshot: time alone makes no new file.
+// content is what there is to save of a snapshot: time alone makes no new file each time.
 type content struct{ epoch, version, parts uint64 }
 
 func (c candidate) content() content { return content{c.mark.epoch, c.mark.version, c.parts} }
@@ -72,6 +73,7 @@ type place struct {
 	parts    uint64
 	snapshot *fleet.Snapshot // nil before the first
 	saved    content         // what is on disk
+	savedAt  time.Time       // when that was published
 
 	tried      mark // the newest snapshot that was refused for what it is
 	triedParts uint64
@@ -179,15 +181,17 @@ func (s *Subscriber) apply(c candidate) *refusal {
 	return nil
 }
 
-// save writes the snapshot when its content differs from what is on disk. A
-// failure costs only the next cold start; it is logged and tried again.
+// save writes the snapshot when its content differs from what is on disk, or when that is
+// older than it is good for, so that who starts from it knows how old it is. A failure
+// costs only the next cold start; it is logged and tried again.
 func (s *Subscriber) save(c candidate) {
-	if s.Path == "" || c.content() == s.place.saved {
+	published := c.Head.GetPublished().AsTime()
+	if s.Path == "" || c.content() == s.place.saved && published.Sub(s.place.savedAt) <= c.Head.GetGoodFor().AsDuration() {
 		return
 	}
 	if err := store(s.Path, c.Saved); err != nil {
 		s.Log.Warn("snapshot not saved", "path", s.Path, "error", err)
 		return
 	}
-	s.place.saved = c.content()
+	s.place.saved, s.place.savedAt = c.content(), published
 }

@@ -44,7 +44,7 @@ func (s *Subscriber) Restore() error {
 	if why := s.apply(c); why != nil {
 		return setAside(s.Path, why)
 	}
-	s.place.saved = c.content()
+	s.place.saved, s.place.savedAt = c.content(), p.Head.GetPublished().AsTime()
 	s.Log.Info("snapshot restored from disk", "path", s.Path, "epoch", c.mark.epoch, "version", c.mark.version)
 	return nil
 }

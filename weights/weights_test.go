@@ -266,6 +266,28 @@ func TestRestoreFromDisk(t *testing.T) {
 	require.Equal(t, []uint64{3, 9}, []uint64{epoch, version})
 }
 
+// TestSavedKnowsItsAge: a snapshot that is renewed again and again is not saved each time, but
+// what is on disk is never older than it is good for.
+func TestSavedKnowsItsAge(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.snapshot")
+	s := start(t, "127.0.0.1:0")
+	defer s.stop()
+	p := subscribe(t, path, s.addr)
+	begin := plan(1, 1, 0.5).Time
+	for _, c := range []struct{ published, saved time.Duration }{
+		{0, 0}, {2 * time.Second, 0}, {time.Minute, 0}, {61 * time.Second, 61 * time.Second}, {2 * time.Minute, 61 * time.Second}, {time.Hour, time.Hour},
+	} {
+		snapshot := plan(1, 1, 0.5)
+		snapshot.Time = begin.Add(c.published)
+		require.NoError(t, s.publisher.Publish([]*fleet.Snapshot{snapshot}))
+		require.Equal(t, snapshot, p.next(t))
+		p.Applied() // it waits until the snapshot is saved
+		saved, err := load(path)
+		require.NoError(t, err)
+		require.Equal(t, begin.Add(c.saved), saved.Head.GetPublished().AsTime())
+	}
+}
+
 func TestNothingSavedIsNoError(t *testing.T) {
 	s := &Subscriber{Path: filepath.Join(t.TempDir(), "none")}
 	require.NoError(t, s.Restore())
