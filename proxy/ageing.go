@@ -23,7 +23,7 @@ type ageing struct {
 	came   time.Time
 	before time.Duration // its age when it came
 	part   float64       // of the weights that are not the plan's any more
-	looked time.Time     // at who is healthy
+	looked time.Time     // at who is healthy, last
 }
 
 // oldest bounds what a clock that is wrong may say of an age.
@@ -65,8 +65,11 @@ func (p *DataPlane) apply(s *fleet.Snapshot) error {
 	return nil
 }
 
-// age blends what is in force anew when its age says so. Once nothing of the plan is left, or
-// between two steps, it looks now and then who is healthy.
+// lookEvery is the time between two looks at who is healthy, while a snapshot is old: each
+// that finds a change costs slot tables.
+const lookEvery = 10 * time.Second
+
+// age blends what is in force anew when its age says so, or another engine is healthy.
 func (p *DataPlane) age(now time.Time) {
 	a := &p.ageing
 	a.mu.Lock()
@@ -75,7 +78,7 @@ func (p *DataPlane) age(now time.Time) {
 		return
 	}
 	part := route.Aged(a.age(now), a.plan.GoodFor)
-	if part == a.part && (part == 0 || now.Sub(a.looked) < 2*a.plan.GoodFor) {
+	if part == a.part && (part == 0 || now.Sub(a.looked) < lookEvery) {
 		return
 	}
 	if err := p.enforce(now); err != nil { // it was in force before
