@@ -3,14 +3,12 @@ package signals
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
@@ -30,20 +28,16 @@ type Reporter struct {
 	Log      *slog.Logger
 }
 
-const (
-	retryFirst = 100 * time.Millisecond
-	retryMax   = 5 * time.Second
-)
-
 // Run reports until ctx is done, reconnecting with backoff.
 func (r *Reporter) Run(ctx context.Context) {
 	opened := make(chan struct{}, 1)
 	lanes := make([]*lane, len(r.Conns))
 	var wg sync.WaitGroup
 	for i, conn := range r.Conns {
-		l := &lane{name: upstreamName(conn, i), conn: conn, opened: opened, wake: make(chan struct{}, 1), log: r.Log}
+		l := &lane{opened: opened, wake: make(chan struct{}, 1)}
+		l.path = path{name: upstreamName(conn, i), conn: conn, log: r.Log, send: l.run}
 		lanes[i] = l
-		wg.Go(func() { l.run(ctx) })
+		wg.Go(func() { l.path.run(ctx) })
 	}
 	defer wg.Wait()
 	tick := time.NewTicker(r.Interval)
@@ -86,38 +80,17 @@ func wholeOf(report *pb.ReportRequest, readings []*pb.Reading) *pb.ReportRequest
 	return out
 }
 
-// message is a report that is encoded and compressed once, by the first lane that sends it.
-type message struct {
-	report   *pb.ReportRequest
-	once     sync.Once
-	prepared grpc.PreparedMsg
-	err      error
-}
-
-func (m *message) encoded(stream grpc.ClientStream) (*grpc.PreparedMsg, error) {
-	m.once.Do(func() { m.err = m.prepared.Encode(stream, m.report) })
-	return &m.prepared, m.err
-}
-
-// lane is the way to one upstream. It holds one report at most: a newer takes its place.
+// lane is the way of one instance's reports to one upstream. It holds one report at most: a
+// newer takes its place.
 type lane struct {
-	name   string
-	conn   grpc.ClientConnInterface
+	path   path
 	opened chan<- struct{}
 	wake   chan struct{}
-	log    *slog.Logger
 
 	mu   sync.Mutex
 	open bool
 	all  bool     // the next report must be whole
 	next *message // not sent yet
-}
-
-func upstreamName(conn grpc.ClientConnInterface, i int) string {
-	if c, ok := conn.(interface{ Target() string }); ok {
-		return c.Target()
-	}
-	return fmt.Sprint(i)
 }
 
 // wantsAll says whether the next report must be whole. What a report said that was not sent in
@@ -159,67 +132,22 @@ func (l *lane) ready(open bool) {
 	l.open, l.all, l.next = open, open, nil
 }
 
-func nudge(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// run reports to one upstream until ctx is done.
-func (l *lane) run(ctx context.Context) {
-	retry := retryFirst
-	for {
-		sent, err := l.stream(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if sent > 0 {
-			retry = retryFirst
-		}
-		l.log.Debug("signal path lost", "upstream", l.name, "error", err, "retry_in", retry)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(retry):
-		}
-		retry = min(2*retry, retryMax)
-	}
-}
-
-// stream sends reports over one stream until it breaks.
-func (l *lane) stream(ctx context.Context) (sent int, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := pb.NewSignalsClient(l.conn).Report(ctx, grpc.UseCompressor(gzip.Name))
-	if err != nil {
-		return 0, err
-	}
+// run sends reports over a stream until it breaks.
+func (l *lane) run(ctx context.Context, send func(*message) error) error {
 	l.ready(true)
 	defer l.ready(false)
 	nudge(l.opened)
 	for {
 		select {
 		case <-ctx.Done():
-			return sent, ctx.Err()
+			return ctx.Err()
 		case <-l.wake:
 		}
-		m := l.take()
-		if m == nil {
-			continue
+		if m := l.take(); m != nil {
+			if err := send(m); err != nil {
+				return err
+			}
 		}
-		prepared, err := m.encoded(stream)
-		if err == nil {
-			err = stream.SendMsg(prepared)
-		}
-		if errors.Is(err, io.EOF) { // the reason comes with the answer
-			_, err = stream.CloseAndRecv()
-			return sent, err
-		}
-		if err != nil {
-			return sent, err
-		}
-		sent++
 	}
 }
 

@@ -2,6 +2,7 @@ package weights
 
 import (
 	"fmt"
+	"slices"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
@@ -10,14 +11,18 @@ import (
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 )
 
-// assembly collects the parts of a snapshot as they arrive. It outlives
-// connections: what it holds need not be sent again.
+// assembly collects the parts of an upstream's snapshots as they arrive. It outlives
+// streams: what it holds need not be sent again.
 type assembly struct {
-	cluster string
-	head    *pb.Head
-	fresh   bool // the head came over the stream that is open
+	cluster string // whose head alone may come; empty for any
+	heads   map[string]*head
 	parts   map[partKey]part
 	names   map[string]map[string]string // type URL -> name -> version, for resuming
+}
+
+type head struct {
+	*pb.Head
+	fresh bool // it came over the stream that is open
 }
 
 type partKey struct{ typeURL, name string }
@@ -28,40 +33,44 @@ type part struct {
 }
 
 func newAssembly(cluster string) *assembly {
-	return &assembly{cluster: cluster, parts: map[partKey]part{}, names: map[string]map[string]string{
+	return &assembly{cluster: cluster, heads: map[string]*head{}, parts: map[partKey]part{}, names: map[string]map[string]string{
 		api.HeadType: {}, api.EngineType: {}, api.RowType: {},
 	}}
 }
 
-// add takes one response's resources. An error means that the response is not
-// to be trusted; what was held before stays.
-func (a *assembly) add(r *discovery.DeltaDiscoveryResponse) error {
+// add takes one response's resources, and tells which clusters are no more. An error means that
+// the response is not to be trusted; what was held before stays.
+func (a *assembly) add(r *discovery.DeltaDiscoveryResponse) (gone []string, err error) {
 	if a.names[r.GetTypeUrl()] == nil {
-		return fmt.Errorf("unknown resource type %q", r.GetTypeUrl())
+		return nil, fmt.Errorf("unknown resource type %q", r.GetTypeUrl())
 	}
 	for _, res := range r.GetResources() {
 		if err := a.addResource(r.GetTypeUrl(), res); err != nil {
-			return fmt.Errorf("%s %q: %w", r.GetTypeUrl(), res.GetName(), err)
+			return nil, fmt.Errorf("%s %q: %w", r.GetTypeUrl(), res.GetName(), err)
 		}
 	}
 	for _, name := range r.GetRemovedResources() {
+		if r.GetTypeUrl() == api.HeadType {
+			delete(a.heads, name)
+			gone = append(gone, name)
+		}
 		delete(a.parts, partKey{r.GetTypeUrl(), name})
 		delete(a.names[r.GetTypeUrl()], name)
 	}
-	return nil
+	return gone, nil
 }
 
 func (a *assembly) addResource(typeURL string, res *discovery.Resource) error {
 	raw := res.GetResource().GetValue()
 	if typeURL == api.HeadType {
-		var h pb.Head
-		if err := proto.Unmarshal(raw, &h); err != nil {
+		h := &head{&pb.Head{}, true}
+		if err := proto.Unmarshal(raw, h.Head); err != nil {
 			return err
 		}
-		if h.Cluster != a.cluster {
-			return fmt.Errorf("the head is cluster %q's, not %q's", h.Cluster, a.cluster)
+		if h.Cluster != res.GetName() || a.cluster != "" && h.Cluster != a.cluster {
+			return fmt.Errorf("the head is cluster %q's, not %q's", h.Cluster, res.GetName())
 		}
-		a.head, a.fresh = &h, true
+		a.heads[h.Cluster] = h
 	} else {
 		var m proto.Message = &pb.Row{}
 		if typeURL == api.EngineType {
@@ -76,15 +85,22 @@ func (a *assembly) addResource(typeURL string, res *discovery.Resource) error {
 	return nil
 }
 
-// complete gives the snapshot that the head names, once every part is there with
-// the digest that the head wants. A head that came before the stream that is open says
-// nothing: the upstream may have begun anew.
-func (a *assembly) complete() (*pb.Saved, bool) {
-	if a.head == nil || !a.fresh {
+// broken forgets that heads came, with the stream that they came over: the upstream may begin
+// anew.
+func (a *assembly) broken() {
+	for _, h := range a.heads {
+		h.fresh = false
+	}
+}
+
+// complete gives a snapshot that a head names, once every part is there with the digest that
+// the head wants.
+func (a *assembly) complete(h *head) (*pb.Saved, bool) {
+	if !h.fresh {
 		return nil, false
 	}
-	out := &pb.Saved{Head: a.head}
-	for _, want := range a.head.Parts {
+	out := &pb.Saved{Head: h.Head}
+	for _, want := range h.Parts {
 		p, ok := a.parts[partKey{want.TypeUrl, want.Name}]
 		if !ok || p.digest != want.Digest {
 			return nil, false
@@ -99,14 +115,17 @@ func (a *assembly) complete() (*pb.Saved, bool) {
 	return out, true
 }
 
-// wanted lists the rows that the head names and that are not in have.
+// wanted lists the rows that the heads name and that are not in have, and what nobody names any
+// more.
 func (a *assembly) wanted(have map[string]bool) (subscribe, unsubscribe []string) {
 	named := map[string]bool{}
-	for _, p := range a.head.GetParts() {
-		if p.TypeUrl == api.RowType {
-			named[p.Name] = true
-			if !have[p.Name] {
-				subscribe = append(subscribe, p.Name)
+	for _, h := range a.heads {
+		for _, p := range h.Parts {
+			if p.TypeUrl == api.RowType {
+				named[p.Name] = true
+				if !have[p.Name] {
+					subscribe = append(subscribe, p.Name)
+				}
 			}
 		}
 	}
@@ -115,5 +134,6 @@ func (a *assembly) wanted(have map[string]bool) (subscribe, unsubscribe []string
 			unsubscribe = append(unsubscribe, name)
 		}
 	}
+	slices.Sort(subscribe)
 	return subscribe, unsubscribe
 }

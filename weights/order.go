@@ -1,7 +1,10 @@
 package weights
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -61,9 +64,9 @@ func refuse(err error) *refusal { return &refusal{err, err.Error()} }
 
 // view is what one upstream holds of a cluster, as far as this stream has told.
 type view struct {
-	newest, peak mark // what it sent last, and the newest that it sent
-	parts        uint64
-	refused      *refusal // of the newest
+	judged       *head
+	newest, peak mark     // of the head that was judged last, and the newest of all
+	refused      *refusal // of the one that was judged last
 	said         string   // the kind of refusal that was logged last
 }
 
@@ -80,54 +83,93 @@ type place struct {
 	why        *refusal
 }
 
-// take adds a response and applies the snapshot once it is complete. An error is the NACK's
+// take adds a response and applies the snapshots that it completes. An error is the NACK's
 // reason.
 func (s *Subscriber) take(u *upstream, r *discovery.DeltaDiscoveryResponse) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := &u.view
-	if err := u.assembly.add(r); err != nil {
-		s.note(u, refuse(err))
+	gone, err := u.assembly.add(r)
+	if err != nil {
+		s.note(u, &u.said, refuse(err))
+		u.spoilt = err
 		return err
 	}
-	p, ok := u.assembly.complete()
-	if !ok {
-		return nil
+	var errs []error
+	applied := false
+	for _, cluster := range slices.Sorted(maps.Keys(u.assembly.heads)) {
+		h, v := u.assembly.heads[cluster], u.viewOf(cluster)
+		if h == v.judged {
+			continue
+		}
+		p, ok := u.assembly.complete(h)
+		if !ok {
+			continue
+		}
+		u.spoilt, u.said, v.judged = nil, "", h
+		was := s.placeOf(cluster).mark
+		v.refused = s.offer(v, newCandidate(p))
+		s.note(u, &v.said, v.refused)
+		if v.refused != nil {
+			errs = append(errs, v.refused)
+		}
+		applied = applied || s.placeOf(cluster).mark != was
 	}
-	c := newCandidate(p)
-	if c.mark == v.newest && c.parts == v.parts {
-		return nil // judged already
+	for _, cluster := range gone {
+		applied = s.remove(u, cluster) || applied
 	}
-	v.newest, v.parts = c.mark, c.parts
+	if applied && s.Done != nil {
+		s.Done()
+	}
+	return errors.Join(errs...)
+}
+
+// remove forgets a cluster that an upstream has no more, if that knows newer plans than the one
+// in force for it. Who serves a single cluster goes on all the same.
+func (s *Subscriber) remove(u *upstream, cluster string) bool {
+	delete(u.views, cluster)
+	in := s.places[cluster]
+	if in == nil || s.Cluster != "" {
+		return false
+	}
+	for _, v := range u.views {
+		if in.mark.less(v.newest) {
+			delete(s.places, cluster)
+			s.unsave(cluster)
+			if s.Gone != nil {
+				s.Gone(cluster)
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// note says a refusal once, not at every tick.
+func (s *Subscriber) note(u *upstream, said *string, why *refusal) {
+	if why == nil {
+		*said = ""
+		return
+	}
+	if why.kind != *said {
+		*said = why.kind
+		s.Log.Warn("snapshot refused; the last one stays in force", "upstream", u.name, "error", why)
+	}
+}
+
+// offer judges what an upstream holds now.
+func (s *Subscriber) offer(v *view, c candidate) *refusal {
+	v.newest = c.mark
 	if v.peak.less(c.mark) {
 		v.peak = c.mark
 	}
-	why := s.judge(v.peak, c)
-	s.note(u, why)
-	if why != nil {
-		return why
-	}
-	return nil
-}
-
-// note keeps what came of an upstream's newest snapshot.
-func (s *Subscriber) note(u *upstream, why *refusal) {
-	u.view.refused = why
-	if why == nil {
-		u.view.said = ""
-		return
-	}
-	if why.kind != u.view.said { // said once, not at every tick
-		u.view.said = why.kind
-		s.Log.Warn("snapshot refused; the last one stays in force", "upstream", u.name, "error", why)
-	}
+	return s.judge(v.peak, c)
 }
 
 // judge applies a snapshot that is newer than what is in force, whoever brings it. One that is
 // only behind is no fault: the upstream has not heard of the newer yet. A lower epoch is, for
 // its leader is deposed, and so is an upstream that takes back what it has sent.
 func (s *Subscriber) judge(peak mark, c candidate) *refusal {
-	in := &s.place
+	in := s.placeOf(c.Head.Cluster)
 	m := c.mark
 	switch {
 	case m.epoch < in.mark.epoch:
@@ -139,8 +181,8 @@ func (s *Subscriber) judge(peak mark, c candidate) *refusal {
 		return nil
 	case m == in.mark && c.parts == in.parts:
 		return nil
-	case m == in.mark:
-		return s.compare(c)
+	case m == in.mark && in.snapshot != nil:
+		return compare(in, c)
 	case m == in.tried && c.parts == in.triedParts:
 		return in.why
 	}
@@ -154,9 +196,9 @@ func (s *Subscriber) judge(peak mark, c candidate) *refusal {
 
 // compare refuses what is called like the snapshot in force and is another: then two lead in
 // one epoch.
-func (s *Subscriber) compare(c candidate) *refusal {
+func compare(in *place, c candidate) *refusal {
 	snapshot, err := api.DecodeSnapshot(c.Saved)
-	if err == nil && !snapshot.RoutesLike(s.place.snapshot) {
+	if err == nil && !snapshot.RoutesLike(in.snapshot) {
 		err = fmt.Errorf("epoch %d version %d differs from the one in force that is called the same", c.mark.epoch, c.mark.version)
 	}
 	if err != nil {
@@ -171,27 +213,13 @@ func (s *Subscriber) apply(c candidate) *refusal {
 	if err != nil {
 		return refuse(err)
 	}
-	if snapshot.Cluster != s.Cluster {
+	if s.Cluster != "" && snapshot.Cluster != s.Cluster {
 		return refuse(fmt.Errorf("the snapshot is cluster %q's, not %q's", snapshot.Cluster, s.Cluster))
 	}
 	if err := s.Apply(snapshot); err != nil {
 		return refuse(err)
 	}
-	s.place.mark, s.place.parts, s.place.snapshot = c.mark, c.parts, snapshot
+	in := s.placeOf(snapshot.Cluster)
+	in.mark, in.parts, in.snapshot = c.mark, c.parts, snapshot
 	return nil
-}
-
-// save writes the snapshot when its content differs from what is on disk, or when that is
-// older than it is good for, so that who starts from it knows how old it is. A failure
-// costs only the next cold start; it is logged and tried again.
-func (s *Subscriber) save(c candidate) {
-	published := c.Head.GetPublished().AsTime()
-	if s.Path == "" || c.content() == s.place.saved && published.Sub(s.place.savedAt) <= c.Head.GetGoodFor().AsDuration() {
-		return
-	}
-	if err := store(s.Path, c.Saved); err != nil {
-		s.Log.Warn("snapshot not saved", "path", s.Path, "error", err)
-		return
-	}
-	s.place.saved, s.place.savedAt = c.content(), published
 }

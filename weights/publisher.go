@@ -2,12 +2,11 @@ package weights
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
@@ -18,31 +17,30 @@ import (
 	"github.com/wardrop-lb/wardrop/fleet"
 )
 
-// Publisher serves snapshots to data planes. Safe for concurrent use.
+// Publisher serves snapshots to data planes, relays and stock clients. Safe for concurrent use.
 type Publisher struct {
-	server server.Server
-	caches map[string]*cache.LinearCache // by type URL
-	envoy  map[string]*nodeCache         // by type URL, for stock Envoy and gRPC clients
+	server        server.Server
+	caches        map[string]*cache.LinearCache // by type URL
+	envoy         map[string]*nodeCache         // by type URL, for stock Envoy and gRPC clients
+	subscriptions *subscriptions
 
-	mu          sync.Mutex
-	rows        map[string]bool // names in the row cache
-	subscribers map[int64]*Subscription
+	mu     sync.Mutex
+	served map[string]*fleet.Snapshot // by cluster
+	rows   map[string]bool            // names in the row cache
 }
 
-// Subscription is one connected data plane as the publisher sees it.
-type Subscription struct {
-	Cluster  string
-	Instance string
-	Refused  string // reason of the last NACK; empty after an ACK of the head
-}
+// ErrOlder reports snapshots that were not published, for newer ones of their clusters are
+// served already.
+var ErrOlder = errors.New("older than what is published")
 
 // NewPublisher starts with nothing to serve. ctx ends every stream.
 func NewPublisher(ctx context.Context) *Publisher {
 	p := &Publisher{
-		caches:      map[string]*cache.LinearCache{},
-		envoy:       map[string]*nodeCache{},
-		rows:        map[string]bool{},
-		subscribers: map[int64]*Subscription{},
+		caches:        map[string]*cache.LinearCache{},
+		envoy:         map[string]*nodeCache{},
+		subscriptions: newSubscriptions(),
+		served:        map[string]*fleet.Snapshot{},
+		rows:          map[string]bool{},
 	}
 	mux := &cache.MuxCache{
 		Classify:      func(r *cache.Request) string { return r.GetTypeUrl() },
@@ -57,12 +55,7 @@ func NewPublisher(ctx context.Context) *Publisher {
 		p.envoy[t] = newNodeCache(t)
 		mux.Caches[t] = p.envoy[t]
 	}
-	p.server = server.NewServer(ctx, mux, server.CallbackFuncs{
-		// The header says at once that the stream is open, also while there is nothing to send.
-		DeltaStreamOpenFunc:    func(ctx context.Context, _ int64, _ string) error { return grpc.SendHeader(ctx, nil) },
-		StreamDeltaRequestFunc: p.onRequest,
-		DeltaStreamClosedFunc:  p.onClosed,
-	})
+	p.server = server.NewServer(ctx, mux, p.subscriptions.callbacks())
 	return p
 }
 
@@ -71,10 +64,57 @@ func (p *Publisher) Register(r grpc.ServiceRegistrar) {
 	discovery.RegisterAggregatedDiscoveryServiceServer(r, p.server)
 }
 
+// Subscriptions lists the connected clients, by cluster and instance.
+func (p *Publisher) Subscriptions() []Subscription { return p.subscriptions.list() }
+
 // Publish replaces what is served by the snapshots, one per cluster. Parts come
 // before heads, so that a head never waits for its parts. A subscriber that is
 // slow gets the newest when it asks next; nothing queues up.
+//
+// A snapshot of a lower epoch or version than the one of its cluster that is served is left
+// out, and the error is ErrOlder then: whoever leads no more publishes nothing.
 func (p *Publisher) Publish(snapshots []*fleet.Snapshot) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next, older := p.newest(snapshots)
+	if err := p.publish(next); err != nil {
+		return err
+	}
+	p.served = next
+	if older != nil {
+		return fmt.Errorf("%w: %s", ErrOlder, strings.Join(older, ", "))
+	}
+	return nil
+}
+
+// newest is what is to be served: of each cluster the newer snapshot. Clusters that are not
+// among what is published are no more, unless what is served of them is newer than all of it.
+func (p *Publisher) newest(snapshots []*fleet.Snapshot) (next map[string]*fleet.Snapshot, older []string) {
+	next = make(map[string]*fleet.Snapshot, len(snapshots))
+	var top *fleet.Snapshot
+	for _, s := range snapshots {
+		if top == nil || isOlder(top, s) {
+			top = s
+		}
+		next[s.Cluster] = s
+		if old := p.served[s.Cluster]; old != nil && isOlder(s, old) {
+			next[s.Cluster] = old
+			older = append(older, fmt.Sprintf("epoch %d version %d of %s", s.Epoch, s.Version, s.Cluster))
+		}
+	}
+	for cluster, old := range p.served {
+		if next[cluster] == nil && (top == nil || isOlder(top, old)) {
+			next[cluster] = old
+		}
+	}
+	return next, older
+}
+
+func isOlder(a, b *fleet.Snapshot) bool {
+	return a.Epoch < b.Epoch || a.Epoch == b.Epoch && a.Version < b.Version
+}
+
+func (p *Publisher) publish(snapshots map[string]*fleet.Snapshot) error {
 	resources := map[string]map[string]types.Resource{api.HeadType: {}, api.EngineType: {}, api.RowType: {}}
 	for _, s := range snapshots {
 		enc, err := api.EncodeSnapshot(s)
@@ -87,24 +127,23 @@ func (p *Publisher) Publish(snapshots []*fleet.Snapshot) error {
 			resources[api.RowType][api.RowName(r.Cluster, r.Model)] = r
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var gone []string
+	gone := map[string][]string{}
 	for name := range p.rows {
 		if resources[api.RowType][name] == nil {
-			gone = append(gone, name)
+			gone[api.RowType] = append(gone[api.RowType], name)
 			delete(p.rows, name)
 		}
 	}
 	for name := range resources[api.RowType] {
 		p.rows[name] = true
 	}
-	for _, t := range []string{api.EngineType, api.RowType, api.HeadType} {
-		var remove []string
-		if t == api.RowType {
-			remove = gone
+	for cluster := range p.served {
+		if snapshots[cluster] == nil {
+			gone[api.HeadType] = append(gone[api.HeadType], cluster)
 		}
-		if err := p.caches[t].UpdateResources(resources[t], remove); err != nil {
+	}
+	for _, t := range []string{api.EngineType, api.RowType, api.HeadType} {
+		if err := p.caches[t].UpdateResources(resources[t], gone[t]); err != nil {
 			return fmt.Errorf("publish %s: %w", t, err)
 		}
 	}
@@ -113,7 +152,7 @@ func (p *Publisher) Publish(snapshots []*fleet.Snapshot) error {
 
 // publishEnvoy serves the same to stock Envoy and gRPC clients: clusters come before their
 // endpoints, and those before what refers to them.
-func (p *Publisher) publishEnvoy(snapshots []*fleet.Snapshot) error {
+func (p *Publisher) publishEnvoy(snapshots map[string]*fleet.Snapshot) error {
 	for _, s := range snapshots {
 		resources := envoyResources(s)
 		for _, t := range envoyTypes {
@@ -123,43 +162,4 @@ func (p *Publisher) publishEnvoy(snapshots []*fleet.Snapshot) error {
 		}
 	}
 	return nil
-}
-
-// Subscriptions lists the connected data planes, sorted by cluster and instance.
-func (p *Publisher) Subscriptions() []Subscription {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	out := make([]Subscription, 0, len(p.subscribers))
-	for _, s := range p.subscribers {
-		out = append(out, *s)
-	}
-	slices.SortFunc(out, func(a, b Subscription) int {
-		return strings.Compare(a.Cluster+"\x00"+a.Instance, b.Cluster+"\x00"+b.Instance)
-	})
-	return out
-}
-
-func (p *Publisher) onRequest(stream int64, r *discovery.DeltaDiscoveryRequest) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.subscribers[stream]
-	if s == nil {
-		s = &Subscription{}
-		p.subscribers[stream] = s
-	}
-	if n := r.GetNode(); n != nil {
-		s.Cluster, s.Instance = n.GetCluster(), n.GetId()
-	}
-	if e := r.GetErrorDetail(); e != nil {
-		s.Refused = e.GetMessage()
-	} else if r.GetTypeUrl() == api.HeadType && r.GetResponseNonce() != "" {
-		s.Refused = ""
-	}
-	return nil
-}
-
-func (p *Publisher) onClosed(stream int64, _ *core.Node) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.subscribers, stream)
 }

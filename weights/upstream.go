@@ -20,13 +20,22 @@ type upstream struct {
 	name      string
 	conn      grpc.ClientConnInterface
 	assembly  *assembly
-	connected bool // a stream is open and was heard of
-	lost      bool // and said so in the log
-	view      view
+	connected bool             // a stream is open and was heard of
+	lost      bool             // and said so in the log
+	views     map[string]*view // by cluster
+	spoilt    error            // why the last response could not be read; nil if it could
+	said      string           // the kind of that
+}
+
+func (u *upstream) viewOf(cluster string) *view {
+	if u.views[cluster] == nil {
+		u.views[cluster] = &view{}
+	}
+	return u.views[cluster]
 }
 
 func newUpstream(cluster string, conn grpc.ClientConnInterface, i int) *upstream {
-	u := &upstream{name: fmt.Sprint(i), conn: conn, assembly: newAssembly(cluster)}
+	u := &upstream{name: fmt.Sprint(i), conn: conn, assembly: newAssembly(cluster), views: map[string]*view{}}
 	if c, ok := conn.(interface{ Target() string }); ok {
 		u.name = c.Target()
 	}
@@ -71,8 +80,11 @@ func (s *Subscriber) disconnected(u *upstream, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u.connected = false
-	u.assembly.fresh = false
-	u.view = view{said: u.view.said}
+	u.assembly.broken()
+	u.spoilt = nil
+	for cluster, v := range u.views {
+		u.views[cluster] = &view{said: v.said}
+	}
 	if u.lost {
 		return
 	}
@@ -89,6 +101,9 @@ func (s *Subscriber) disconnected(u *upstream, err error) {
 	}
 	s.Log.Warn("weight path lost; others go on", "upstream", u.name, "left", left, "error", err)
 }
+
+// everything is the name that stands for all resources of a type.
+const everything = "*"
 
 // session is the state of one stream.
 type session struct {
@@ -108,7 +123,14 @@ func (s *Subscriber) stream(ctx context.Context, u *upstream, received func()) e
 		return err
 	}
 	c := &session{s: s, u: u, stream: stream, rows: map[string]bool{}}
-	if err := c.subscribe(api.HeadType, s.Cluster); err != nil {
+	heads := []string{s.Cluster}
+	if s.Cluster == "" {
+		heads = s.Only
+		if len(heads) == 0 {
+			heads = []string{everything}
+		}
+	}
+	if err := c.subscribe(api.HeadType, heads...); err != nil {
 		return err
 	}
 	if err := c.subscribe(api.EngineType, api.EngineTableName); err != nil {

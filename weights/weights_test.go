@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -135,17 +136,26 @@ func subscribe(t *testing.T, path string, addrs ...string) *plane {
 			p.applied <- s
 			return nil
 		}}
+	p.dial(addrs...)
+	p.run()
+	return p
+}
+
+func (p *plane) dial(addrs ...string) {
 	for _, addr := range addrs {
 		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = conn.Close() })
+		require.NoError(p.t, err)
+		p.t.Cleanup(func() { _ = conn.Close() })
 		p.Conns = append(p.Conns, conn)
 	}
+}
+
+// run runs the subscriber until the test ends.
+func (p *plane) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { p.Run(ctx) })
-	t.Cleanup(func() { cancel(); wg.Wait() })
-	return p
+	p.t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
 func (p *plane) next(t *testing.T) *fleet.Snapshot {
@@ -165,6 +175,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 func TestSnapshotsReachTheDataPlaneWhole(t *testing.T) {
+	began := time.Now()
 	s := start(t, "127.0.0.1:0")
 	defer s.stop()
 	require.NoError(t, s.publisher.Publish([]*fleet.Snapshot{plan(1, 1, 0.5)}))
@@ -174,7 +185,7 @@ func TestSnapshotsReachTheDataPlaneWhole(t *testing.T) {
 	require.Equal(t, plan(1, 2, 0.25), p.next(t))
 	eventually(t, "the publisher knows its subscriber", func() bool {
 		subs := s.publisher.Subscriptions()
-		return len(subs) == 1 && subs[0] == Subscription{Cluster: "c", Instance: "i"}
+		return len(subs) == 1 && !subs[0].Since.Before(began) && subs[0] == Subscription{Cluster: "c", Instance: "i", Epoch: 1, Version: 2, Since: subs[0].Since}
 	})
 }
 
@@ -359,5 +370,29 @@ func FuzzParse(f *testing.F) {
 		if p, err := parse(data); (p == nil) == (err == nil) {
 			t.Fatal("a snapshot or an error, never both or neither")
 		}
+	})
+}
+
+// relays is a subscriber of many clusters.
+func relays(t *testing.T, dir string, only []string, addrs ...string) *plane {
+	p := &plane{t: t, log: &syncedLog{}}
+	p.Subscriber = &Subscriber{Only: only, Instance: "relay", Path: dir, Log: slog.New(slog.NewTextHandler(p.log, nil)),
+		Apply: func(*fleet.Snapshot) error { return nil }}
+	p.dial(addrs...)
+	if len(addrs) > 0 {
+		p.run()
+	}
+	return p
+}
+
+// holds waits until these snapshots are in force and no others, like "c 1.2".
+func (p *plane) holds(want ...string) {
+	p.t.Helper()
+	eventually(p.t, "in force are "+strings.Join(want, ", "), func() bool {
+		var got []string
+		for _, x := range p.Places() {
+			got = append(got, fmt.Sprintf("%s %d.%d", x.Cluster, x.Epoch, x.Version))
+		}
+		return slices.Equal(got, want)
 	})
 }
