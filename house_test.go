@@ -47,15 +47,16 @@ var floors = map[string][]string{
 	"collect":               {"api/wardropv1", "fleet", "signals", "weights"},
 	"proxy":                 {"api/wardropv1", "collect", "config", "fleet", "protect", "route", "signals", "weights"},
 	"tick":                  {"api/wardropv1", "config", "fleet", "guard", "latency", "policy", "policy/optimal", "policy/proportional", "policy/static", "protect"},
-	"control":               {"api/wardropv1", "config", "fleet", "latency", "policy", "policy/optimal", "protect", "signals", "store", "tick", "weights"},
+	"control":               {"api/wardropv1", "config", "fleet", "latency", "policy", "policy/optimal", "protect", "relay", "signals", "store", "tick", "weights"},
+	"relay":                 {"api/wardropv1", "fleet", "signals", "weights"},
 	"sim":                   {"api/wardropv1", "config", "enginemodel", "fleet", "fleetgen", "latency", "policy", "policy/optimal", "protect", "route", "tick"},
 	"sim/baseline":          {"enginemodel", "fleet", "route", "sim"},
 	"discover":              {"config"},
 	"discover/kube":         {"config", "discover"},
-	"admin":                 {"collect", "control", "explain", "proxy", "store"},
+	"admin":                 {"collect", "control", "explain", "proxy", "relay", "store"},
 	"integration":           {},
 	"cmd/wardrop": {"admin", "collect", "config", "control", "discover", "discover/kube", "enginemodel", "examples", "explain", "fleet", "fleetgen", "loadgen",
-		"policy/optimal", "proxy", "sim", "sim/baseline",
+		"policy/optimal", "proxy", "relay", "sim", "sim/baseline",
 		"store", "testengine", "tick"},
 	"": {},
 }
@@ -211,7 +212,7 @@ func TestFilesAreShort(t *testing.T) {
 func TestDocsNameEveryMetric(t *testing.T) {
 	doc, err := os.ReadFile("docs/metrics.md")
 	require.NoError(t, err)
-	for _, p := range list(t, "./proxy", "./control", "./discover") {
+	for _, p := range list(t, "./proxy", "./control", "./discover", "./relay") {
 		for _, f := range p.GoFiles {
 			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, f), nil, 0)
 			require.NoError(t, err)

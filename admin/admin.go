@@ -14,6 +14,7 @@ import (
 	"github.com/wardrop-lb/wardrop/control"
 	"github.com/wardrop-lb/wardrop/explain"
 	"github.com/wardrop-lb/wardrop/proxy"
+	"github.com/wardrop-lb/wardrop/relay"
 	"github.com/wardrop-lb/wardrop/store"
 )
 
@@ -167,6 +168,13 @@ func asked(w http.ResponseWriter, r *http.Request, into any) bool {
 // Collector serves the admin API of a collector: health and metrics.
 func Collector(c *collect.Collector, metrics prometheus.Gatherer) http.Handler {
 	return base(metrics, c.Ready)
+}
+
+// Relay serves the admin API of a relay.
+func Relay(r *relay.Relay, metrics prometheus.Gatherer) http.Handler {
+	mux := base(metrics, r.Ready)
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, r.Status(time.Now())) })
+	return mux
 }
 
 // Proxy serves the admin API of a data plane.

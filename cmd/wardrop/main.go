@@ -34,6 +34,7 @@ type cli struct {
 	Up         upCmd         `cmd:"" help:"Run everything in one process: a control plane, every cluster's data plane, simulated engines."`
 	Control    controlCmd    `cmd:"" help:"Run the control plane."`
 	Proxy      proxyCmd      `cmd:"" help:"Run a data plane of one cluster."`
+	Relay      relayCmd      `cmd:"" help:"Serve a region what the control plane serves, also while that is away."`
 	Collect    collectCmd    `cmd:"" help:"Read the engines of a region where no data plane is near, and report them."`
 	Testengine testengineCmd `cmd:"" help:"Run a simulated engine with an OpenAI API and vLLM's metrics."`
 	Solve      solveCmd      `cmd:"" help:"Make one plan offline, of a file's expected demand."`
