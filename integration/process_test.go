@@ -132,6 +132,12 @@ func (l *lockedBuffer) tail() string {
 	return string(b[max(0, len(b)-4000):])
 }
 
+func (l *lockedBuffer) all() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
 // freeAddress gives an address on which nobody listens at this moment.
 func freeAddress(t *testing.T) string {
 	t.Helper()

@@ -81,7 +81,7 @@ func writeStatus(w io.Writer, o *overview, now time.Time) error {
 	case !s.Leading && s.Leader == "":
 		fmt.Fprintln(w, "No member leads: no plan is made until a majority of them runs. Data planes go on by the last one.")
 	case !s.Leading:
-		fmt.Fprintf(w, "%s leads, and was not asked.\n", s.Leader)
+		fmt.Fprintf(w, "%s leads, as far as the others know, and does not answer.\n", s.Leader)
 	default:
 		fmt.Fprintf(w, "plan %d.%d (epoch.version), policy %s, published %s ago, tick %.3g ms", s.Epoch, s.Version, s.Policy, age(now.Sub(s.Published).Seconds()), 1e3*s.TickTook)
 		if s.Policy == "optimal" {

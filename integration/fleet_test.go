@@ -1,0 +1,450 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// place is where processes run: this machine, or a network namespace of it.
+type place struct {
+	ip      string
+	netns   string        // empty for the test's own
+	network *http.Client  // that asks from there
+	link    *networkPlace // nil on this machine
+}
+
+func (p place) addr(t *testing.T) string {
+	if p.netns == "" {
+		return freeAddress(t)
+	}
+	p.link.ports++
+	return net.JoinHostPort(p.ip, strconv.Itoa(p.link.ports))
+}
+
+// command runs something in the place.
+func (p place) command(args ...string) []string {
+	if p.netns == "" {
+		return args
+	}
+	return append([]string{"nsenter", "--net=/run/netns/" + p.netns}, args...)
+}
+
+var local = place{ip: "127.0.0.1", network: http.DefaultClient}
+
+// member is one of the control plane's, dataPlane one of a cluster's, as processes.
+type member struct {
+	*process
+	place
+	name, listen, admin, peer string
+}
+
+type dataPlane struct {
+	*process
+	place
+	cluster, listen, admin string
+}
+
+// fleet is a control plane of three members, data planes of two clusters, an engine near
+// each, and clients of both.
+type fleet struct {
+	t       *testing.T
+	binary  string
+	dir     string
+	file    string
+	members []*member
+	planes  []*dataPlane
+	load    *load
+	history history
+}
+
+// fleetOptions are what tests want to be different.
+type fleetOptions struct {
+	places  map[string]place // of members a, b, c, and of the clusters' regions x and y; local if absent
+	control []string         // what data planes connect to; the members if absent
+	run     func(name string, command []string) []string
+	goodFor string
+}
+
+func (o *fleetOptions) place(name string) place {
+	if p, ok := o.places[name]; ok {
+		return p
+	}
+	return local
+}
+
+// startFleet runs it all until every data plane routes by the leader's plan and answers come.
+func startFleet(t *testing.T, o fleetOptions) *fleet {
+	t.Helper()
+	path, err := binary()
+	require.NoError(t, err)
+	f := &fleet{t: t, binary: path, dir: t.TempDir(), history: history{t: t}}
+	f.file = filepath.Join(f.dir, "fleet.yaml")
+	if o.goodFor == "" {
+		o.goodFor = "30s"
+	}
+	var c strings.Builder
+	fmt.Fprintf(&c, "control:\n  good_for: %s\n  members:\n", o.goodFor)
+	for _, name := range []string{"a", "b", "c"} {
+		p := o.place(name)
+		m := &member{place: p, name: name, listen: p.addr(t), admin: p.addr(t), peer: p.addr(t)}
+		f.members = append(f.members, m)
+		fmt.Fprintf(&c, "    - {name: %s, listen: %q, admin: %q, peer: %q, data: %q}\n", name, m.listen, m.admin, m.peer, filepath.Join(f.dir, name))
+	}
+	fmt.Fprintf(&c, "policy: {tick: 500ms}\nsignals: {interval: 250ms}\nproxy: {data: %q%s}\nclusters:\n", filepath.Join(f.dir, "planes"), controlKey(o.control))
+	var engines strings.Builder
+	for i, name := range []string{"x", "y"} {
+		p := o.place(name)
+		d := &dataPlane{place: p, cluster: name, listen: p.addr(t), admin: p.addr(t)}
+		f.planes = append(f.planes, d)
+		fmt.Fprintf(&c, "  - {name: %s, region: %s, listen: %q, admin: %q, distances: {%s: 1ms, %s: 20ms}}\n", name, name, d.listen, d.admin, name, []string{"y", "x"}[i])
+		engine := p.addr(t)
+		e := runCommand(t, p.command(path, "testengine", "--name", name, "--listen", engine, "--model", "tiny", "--t0", "50ms", "--u-max", "120", "--batch", "100"))
+		e.until("the engine is healthy", func() bool { return p.get("http://"+engine+"/health", nil) })
+		fmt.Fprintf(&engines, "  - {name: %s, region: %s, url: \"http://%s\", kind: vllm, models: [tiny], profile: {t0: 50ms, u_max: 120, batch: 100}}\n", name, name, engine)
+	}
+	fmt.Fprintf(&c, "engines:\n%sdemand:\n  - {cluster: x, model: tiny, rate: 30}\n  - {cluster: y, model: tiny, rate: 10}\n", engines.String())
+	require.NoError(t, os.WriteFile(f.file, []byte(c.String()), 0o600))
+	for _, m := range f.members {
+		f.startMember(m, o.run)
+	}
+	for _, d := range f.planes {
+		f.startPlane(d)
+	}
+	f.load = startLoad(t, f.planes)
+	f.settled("it begins")
+	return f
+}
+
+func controlKey(control []string) string {
+	if len(control) == 0 {
+		return ""
+	}
+	list, _ := json.Marshal(control)
+	return ", control: " + string(list)
+}
+
+// startMember starts one, also again.
+func (f *fleet) startMember(m *member, wrap func(string, []string) []string, more ...string) {
+	f.t.Helper()
+	command := m.command(append([]string{f.binary, "--log-level", "debug", "control", "-c", f.file, "--member", m.name}, more...)...)
+	if wrap != nil {
+		command = wrap(m.name, command)
+	}
+	m.process = runCommand(f.t, command)
+	f.history.members = append(f.history.members, said{m.name, m.process})
+}
+
+func (f *fleet) startPlane(d *dataPlane) {
+	f.t.Helper()
+	d.process = runCommand(f.t, d.command(f.binary, "--log-level", "debug", "proxy", "-c", f.file, "--cluster", d.cluster))
+	f.history.planes = append(f.history.planes, said{d.cluster, d.process})
+	d.until("the data plane routes", func() bool { return d.get("http://"+d.admin+"/readyz", nil) })
+}
+
+// get asks for JSON from the place; false without an answer.
+func (p place) get(url string, into any) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false
+	}
+	resp, err := p.network.Do(req)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return resp.StatusCode == http.StatusOK && (into == nil || json.NewDecoder(resp.Body).Decode(into) == nil)
+}
+
+// memberState is what a member says of itself.
+type memberState struct {
+	Epoch, Version uint64
+	Leading        bool
+	DataPlanes     []struct {
+		Cluster        string
+		Epoch, Version uint64
+		Refused        string
+	} `json:"data_planes"`
+}
+
+func (m *member) state() (s memberState, ok bool) {
+	ok = m.get("http://"+m.admin+"/v1/status", &s)
+	return s, ok
+}
+
+func (m *member) running() bool {
+	select {
+	case <-m.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// leader is who leads by the highest epoch of those that answer; nil while none does.
+func (f *fleet) leader() (*member, memberState) {
+	var best *member
+	var state memberState
+	for _, m := range f.members {
+		if s, ok := m.state(); ok && s.Leading && s.Epoch > state.Epoch {
+			best, state = m, s
+		}
+	}
+	return best, state
+}
+
+// until polls the fleet, and fails the test after a minute.
+func (f *fleet) until(what string, ok func() bool) {
+	f.t.Helper()
+	deadline := time.After(time.Minute)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline:
+			f.t.Fatalf("still not: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// snapshot is what a data plane routes by.
+type snapshot struct {
+	Epoch, Version uint64
+	Engines        []struct{ Name string }
+	Rows           []struct {
+		Targets []struct {
+			Engine int
+			Weight float64
+		}
+	}
+}
+
+func (d *dataPlane) snapshot() (s snapshot, ok bool) {
+	ok = d.get("http://"+d.admin+"/v1/snapshot", &s)
+	return s, ok
+}
+
+// weights are those that a data plane routes by, by engine.
+func (f *fleet) weights(d *dataPlane) map[string]float64 {
+	f.t.Helper()
+	s, ok := d.snapshot()
+	require.True(f.t, ok)
+	out := map[string]float64{}
+	for _, target := range s.Rows[0].Targets {
+		out[s.Engines[target.Engine].Name] = target.Weight
+	}
+	return out
+}
+
+// settled waits until all data planes route by what the leader has planned last, and answers
+// come at both. It gives the leader.
+func (f *fleet) settled(what string) *member {
+	f.t.Helper()
+	var leader *member
+	f.until(what+": all data planes follow the leader", func() bool {
+		m, s := f.leader()
+		if m == nil || s.Version == 0 {
+			return false
+		}
+		leader = m
+		return !slices.ContainsFunc(f.planes, func(d *dataPlane) bool {
+			got, ok := d.snapshot()
+			return !ok || got.Epoch != s.Epoch || got.Version < s.Version
+		})
+	})
+	f.load.more(f.t, 20)
+	return leader
+}
+
+// sameWeights holds the weights against those from before a fault. Demand is measured, so
+// that they are the same up to what that moves.
+func (f *fleet) sameWeights(before []map[string]float64) {
+	f.t.Helper()
+	for i, d := range f.planes {
+		got := f.weights(d)
+		require.Len(f.t, got, len(before[i]))
+		for engine, w := range before[i] {
+			require.InDelta(f.t, w, got[engine], 0.05, "%s of %s", engine, d.cluster)
+		}
+	}
+}
+
+func (f *fleet) allWeights() []map[string]float64 {
+	out := make([]map[string]float64, len(f.planes))
+	for i, d := range f.planes {
+		out[i] = f.weights(d)
+	}
+	return out
+}
+
+// load is clients that send requests at an even pace to data planes, and remember what failed.
+type load struct {
+	mu       sync.Mutex
+	answered map[string]int // by cluster
+	failed   []string
+	paused   map[string]bool
+	idle     map[string]*sync.WaitGroup // what is under way, by cluster
+}
+
+// pause sends nothing more to a cluster, and waits for what is under way.
+func (l *load) pause(cluster string) {
+	l.mu.Lock()
+	l.paused[cluster] = true
+	under := l.idle[cluster]
+	l.mu.Unlock()
+	under.Wait()
+}
+
+func (l *load) resume(cluster string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.paused[cluster] = false
+}
+
+// loadRates are requests/s by cluster.
+var loadRates = map[string]int{"x": 30, "y": 10}
+
+func startLoad(t *testing.T, planes []*dataPlane) *load {
+	l := &load{answered: map[string]int{}, paused: map[string]bool{}, idle: map[string]*sync.WaitGroup{}}
+	for _, d := range planes {
+		l.idle[d.cluster] = &sync.WaitGroup{}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for _, d := range planes {
+		wg.Go(func() { l.send(ctx, d) })
+	}
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return l
+}
+
+func (l *load) send(ctx context.Context, d *dataPlane) {
+	tick := time.NewTicker(time.Second / time.Duration(loadRates[d.cluster]))
+	defer tick.Stop()
+	under := l.idle[d.cluster]
+	defer under.Wait()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		l.mu.Lock()
+		if !l.paused[d.cluster] {
+			under.Go(func() { l.one(ctx, d, n) })
+		}
+		l.mu.Unlock()
+	}
+}
+
+// requestTimeout is when a client gives up, which counts as failed.
+const requestTimeout = 10 * time.Second
+
+func (l *load) one(ctx context.Context, d *dataPlane, n int) {
+	asked, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	body := fmt.Sprintf(`{"model":"tiny","prompt":"%s %d","max_tokens":4}`, d.cluster, n)
+	req, err := http.NewRequestWithContext(asked, http.MethodPost, "http://"+d.listen+"/v1/completions", strings.NewReader(body))
+	if err != nil {
+		panic(err) // the address is the test's own
+	}
+	req.Header.Set("x-session-id", fmt.Sprint(n%500))
+	what := ""
+	resp, err := d.network.Do(req)
+	if err == nil {
+		var answer []byte
+		answer, err = io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err == nil && (resp.StatusCode != http.StatusOK || !strings.Contains(string(answer), `"finish_reason":"length"`)) {
+			what = fmt.Sprintf("%d %s", resp.StatusCode, answer)
+		}
+	}
+	if ctx.Err() != nil {
+		return // the test is over
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err != nil:
+		l.failed = append(l.failed, fmt.Sprintf("%s %d: %v", d.cluster, n, err))
+	case what != "":
+		l.failed = append(l.failed, fmt.Sprintf("%s %d: %s", d.cluster, n, what))
+	default:
+		l.answered[d.cluster]++
+	}
+}
+
+func (l *load) counts() (answered map[string]int, failed []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	answered = map[string]int{}
+	for c, n := range l.answered {
+		answered[c] = n
+	}
+	return answered, slices.Clone(l.failed)
+}
+
+// more waits until so many more requests were answered at each cluster.
+func (l *load) more(t *testing.T, n int) {
+	t.Helper()
+	before, _ := l.counts()
+	deadline := time.After(time.Minute)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		now, _ := l.counts()
+		if now["x"] >= before["x"]+n && now["y"] >= before["y"]+n {
+			return
+		}
+		select {
+		case <-deadline:
+			_, failed := l.counts()
+			t.Fatalf("no more answers come: %v, failed %v", now, failed)
+		case <-tick.C:
+		}
+	}
+}
+
+// noneFailed is what every fault here must leave true.
+func (f *fleet) noneFailed() {
+	f.t.Helper()
+	answered, failed := f.load.counts()
+	require.Empty(f.t, failed, "of %v", answered)
+	f.history.check()
+}
+
+// runCommand is run of a whole command line.
+func runCommand(t *testing.T, command []string) *process {
+	t.Helper()
+	return run(t, command[0], command[1:]...)
+}
+
+// signal sends one to a process.
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(s))
+}
+
+// kill ends a process at once, and waits for it.
+func (p *process) kill() {
+	p.t.Helper()
+	p.signal(syscall.SIGKILL)
+	<-p.done
+}

@@ -1,0 +1,6 @@
+package integration
+
+// networkPlace is a network namespace of the test.
+type networkPlace struct {
+	ports int
+}
