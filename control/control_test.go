@@ -392,19 +392,19 @@ func TestControlPlaneEndToEnd(t *testing.T) {
 // refuse every plan of a leader that began anew.
 func TestStoreThatLostItsDataIsFenced(t *testing.T) {
 	l := &leader{Control: newControl(t, parse(t, file), &store.Memory{Last: 1}, ""), epoch: 1, version: 5}
-	l.fence(t.Context())
+	require.True(t, l.fence(t.Context()))
 	require.Equal(t, uint64(1), l.epoch, "nobody reports")
 	l.reports.add(&pb.ReportRequest{Cluster: "a", Instance: "i", Sequence: 1, Applied: &pb.Applied{Epoch: 1, Version: 9}}, time.Now())
-	l.fence(t.Context())
+	require.True(t, l.fence(t.Context()))
 	require.Equal(t, uint64(1), l.epoch, "our own epoch is no other's")
 	l.reports.add(&pb.ReportRequest{Cluster: "a", Instance: "i", Sequence: 2, Applied: &pb.Applied{Epoch: 9}}, time.Now())
-	l.fence(t.Context())
+	require.True(t, l.fence(t.Context()))
 	require.Equal(t, uint64(10), l.epoch)
 	require.Zero(t, l.version)
 	l.store = &troubled{asked: 1}
 	l.reports.add(&pb.ReportRequest{Cluster: "a", Instance: "i", Sequence: 3, Applied: &pb.Applied{Epoch: 90}}, time.Now())
-	l.fence(t.Context())
-	require.Equal(t, uint64(10), l.epoch, "it goes on as it is, and says so")
+	require.False(t, l.fence(t.Context()), "no plan of it would be taken")
+	require.Equal(t, uint64(10), l.epoch)
 }
 
 // TestARestartedEngineIsNotFlooded: the plan after a restart gives the engine no

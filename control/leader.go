@@ -28,6 +28,7 @@ type leader struct {
 	*Control
 	epoch, version uint64
 	lost           <-chan struct{}
+	fenced         uint64 // the epoch above ours that we could not exceed
 
 	policy    policy.Policy
 	policyOf  config.Policy     // what policy was made of
@@ -53,32 +54,38 @@ func (c *Control) lead(ctx context.Context, term store.Term) {
 			return
 		case <-time.After(next):
 		}
-		l.fence(ctx)
-		l.tick(time.Now())
-		l.forget(ctx, time.Now())
+		if l.fence(ctx) {
+			l.tick(time.Now())
+			l.forget(ctx, time.Now())
+		}
 	}
 }
 
 // fence takes a higher epoch if a data plane routes by one above ours: the store
 // has lost its data, and without this the data planes would refuse every plan. Or this
-// leader has been replaced and does not know it yet: then it gets none.
-func (l *leader) fence(ctx context.Context) {
+// leader has been replaced and does not know it yet: then it gets none, and false says
+// that there is no use in planning.
+func (l *leader) fence(ctx context.Context) bool {
 	above := uint64(0)
 	for _, p := range l.reports.live(time.Now()) {
 		above = max(above, p.Applied.GetEpoch())
 	}
 	if above <= l.epoch {
-		return
+		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, fenceFor)
 	defer cancel()
 	term, err := l.store.Lead(ctx, above)
 	if err != nil {
-		l.log.Error("data planes route by a higher epoch than ours, and no higher one can be had", "theirs", above, "ours", l.epoch, "error", err)
-		return
+		if above != l.fenced { // said once
+			l.fenced = above
+			l.log.Error("data planes route by a higher epoch than ours, and no higher one can be had: another leads", "theirs", above, "ours", l.epoch, "error", err)
+		}
+		return false
 	}
 	l.log.Warn("data planes routed by a higher epoch than ours: has the store lost its data?", "theirs", above, "ours", l.epoch, "now", term.Epoch)
 	l.epoch, l.lost, l.version, l.snapshots = term.Epoch, term.Lost, 0, nil
+	return true
 }
 
 // fenceFor bounds the wait for a higher epoch: who cannot have it at once does not lead.

@@ -280,18 +280,21 @@ func (s *Embedded) Lead(ctx context.Context, above uint64) (Term, error) {
 
 func (s *Embedded) leads() bool { return s.etcd.Server.Leader() == s.etcd.Server.MemberID() }
 
+// leadPoll is how often a leader looks whether it still is one: etcd tells of another in
+// its place, but not that it has lost its majority.
+const leadPoll = 100 * time.Millisecond
+
 // lost gives a channel that is closed as soon as this member does not lead.
 func (s *Embedded) lost() <-chan struct{} {
 	lost := make(chan struct{})
 	go func() {
 		defer close(lost)
-		for {
-			changed := s.etcd.Server.LeaderChangedNotify()
-			if !s.leads() {
-				return
-			}
+		poll := time.NewTicker(leadPoll)
+		defer poll.Stop()
+		for s.leads() {
 			select {
-			case <-changed:
+			case <-poll.C:
+			case <-s.etcd.Server.LeaderChangedNotify():
 			case <-s.etcd.Server.StopNotify():
 				return
 			}
