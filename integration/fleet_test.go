@@ -105,7 +105,7 @@ func startFleet(t *testing.T, o fleetOptions) *fleet {
 		f.members = append(f.members, m)
 		fmt.Fprintf(&c, "    - {name: %s, listen: %q, admin: %q, peer: %q, data: %q}\n", name, m.listen, m.admin, m.peer, filepath.Join(f.dir, name))
 	}
-	fmt.Fprintf(&c, "policy: {tick: 500ms}\nsignals: {interval: 250ms}\nproxy: {data: %q%s}\nclusters:\n", filepath.Join(f.dir, "planes"), controlKey(o.control))
+	fmt.Fprintf(&c, "policy: {tick: 500ms}\nsignals: {interval: 250ms}\nproxy: {stall_after: 3s, data: %q%s}\nclusters:\n", filepath.Join(f.dir, "planes"), controlKey(o.control))
 	var engines strings.Builder
 	for i, name := range []string{"x", "y"} {
 		p := o.place(name)
@@ -355,7 +355,7 @@ func (l *load) send(ctx context.Context, d *dataPlane) {
 }
 
 // requestTimeout is when a client gives up, which counts as failed.
-const requestTimeout = 10 * time.Second
+const requestTimeout = 30 * time.Second
 
 func (l *load) one(ctx context.Context, d *dataPlane, n int) {
 	asked, cancel := context.WithTimeout(ctx, requestTimeout)
