@@ -76,7 +76,7 @@ type fleet struct {
 type fleetOptions struct {
 	places  map[string]place // of members a, b, c, and of the clusters' regions x and y; local if absent
 	control []string         // what data planes connect to; the members if absent
-	run     func(name string, command []string) []string
+	data    func(dir string) // prepares a member's directory
 	goodFor string
 }
 
@@ -120,7 +120,12 @@ func startFleet(t *testing.T, o fleetOptions) *fleet {
 	fmt.Fprintf(&c, "engines:\n%sdemand:\n  - {cluster: x, model: tiny, rate: 30}\n  - {cluster: y, model: tiny, rate: 10}\n", engines.String())
 	require.NoError(t, os.WriteFile(f.file, []byte(c.String()), 0o600))
 	for _, m := range f.members {
-		f.startMember(m, o.run)
+		if o.data != nil {
+			dir := filepath.Join(f.dir, m.name)
+			require.NoError(t, os.Mkdir(dir, 0o700))
+			o.data(dir)
+		}
+		f.startMember(m)
 	}
 	for _, d := range f.planes {
 		f.startPlane(d)
@@ -139,14 +144,20 @@ func controlKey(control []string) string {
 }
 
 // startMember starts one, also again.
-func (f *fleet) startMember(m *member, wrap func(string, []string) []string, more ...string) {
+func (f *fleet) startMember(m *member, more ...string) {
 	f.t.Helper()
-	command := m.command(append([]string{f.binary, "--log-level", "debug", "control", "-c", f.file, "--member", m.name}, more...)...)
-	if wrap != nil {
-		command = wrap(m.name, command)
-	}
-	m.process = runCommand(f.t, command)
+	m.process = runCommand(f.t, m.command(append([]string{f.binary, "--log-level", "debug", "control", "-c", f.file, "--member", m.name}, more...)...))
 	f.history.members = append(f.history.members, said{m.name, m.process})
+}
+
+// restartDead starts those that have ended.
+func (f *fleet) restartDead() {
+	f.t.Helper()
+	for _, m := range f.members {
+		if !m.running() {
+			f.startMember(m)
+		}
+	}
 }
 
 func (f *fleet) startPlane(d *dataPlane) {

@@ -22,7 +22,7 @@ func TestLeaderKilled(t *testing.T) {
 		leader.kill()
 		next := f.settled("without the leader")
 		require.NotEqual(t, leader.name, next.name)
-		f.startMember(leader, nil)
+		f.startMember(leader)
 		f.until("it is back", func() bool { _, ok := leader.state(); return ok })
 	}
 	f.settled("in the end")
@@ -72,7 +72,7 @@ func TestTwoOfThreeKilled(t *testing.T) {
 	m, _ := f.leader()
 	require.Nil(t, m, "one of three leads nobody")
 	for _, m := range killed {
-		f.startMember(m, nil)
+		f.startMember(m)
 	}
 	f.settled("with all again")
 	f.load.more(t, 50)
@@ -96,7 +96,7 @@ func TestAllKilled(t *testing.T) {
 	f.load.resume("y")
 	f.load.more(t, 50)
 	for _, m := range f.members {
-		f.startMember(m, nil)
+		f.startMember(m)
 	}
 	f.settled("with all again")
 	f.load.more(t, 50)
@@ -123,7 +123,7 @@ func TestMemberWithSpoiltData(t *testing.T) {
 	_, err = file.WriteAt(make([]byte, 512), 100)
 	require.NoError(t, err)
 	require.NoError(t, file.Close())
-	f.startMember(leader, nil)
+	f.startMember(leader)
 	select {
 	case <-leader.done:
 	case <-time.After(time.Minute):
@@ -131,10 +131,10 @@ func TestMemberWithSpoiltData(t *testing.T) {
 	}
 	require.Contains(t, leader.log.tail(), "wardrop: store: start etcd in "+data)
 	require.NoError(t, os.Rename(data, data+".spoilt"))
-	f.startMember(leader, nil)
+	f.startMember(leader)
 	<-leader.done
 	require.Contains(t, leader.log.tail(), "start it with --join")
-	f.startMember(leader, nil, "--join")
+	f.startMember(leader, "--join")
 	f.until("it stands by", func() bool { s, ok := leader.state(); return ok && len(s.DataPlanes) == 2 })
 	for _, m := range f.members {
 		if m != leader {
