@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/relay"
 	"github.com/wardrop-lb/wardrop/signals"
 	"github.com/wardrop-lb/wardrop/store"
 	"github.com/wardrop-lb/wardrop/tick"
@@ -26,12 +28,20 @@ type Options struct {
 	// PlanPath is where the last plan is kept for the next leader; empty for
 	// nowhere.
 	PlanPath string
-	Registry prometheus.Registerer
-	Log      *slog.Logger
+	// Peers reach the other members: whoever leads is followed and served on, also to clients
+	// that know this member alone.
+	Peers []grpc.ClientConnInterface
+	// Name is this member's; SnapshotPath is the directory where what others plan is kept for
+	// a member that leads next; empty for nowhere.
+	Name         string
+	SnapshotPath string
+	Registry     prometheus.Registerer
+	Log          *slog.Logger
 }
 
 // Control is a control plane. Safe for concurrent use.
 type Control struct {
+	options   Options
 	store     store.Store
 	planPath  string
 	log       *slog.Logger
@@ -67,7 +77,7 @@ type State struct {
 func New(o Options) *Control {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &Control{
-		store: o.Store, planPath: o.PlanPath, log: o.Log, reports: newReports(),
+		options: o, store: o.Store, planPath: o.PlanPath, log: o.Log, reports: newReports(),
 		publisher: weights.NewPublisher(ctx), stop: stop, started: time.Now(),
 	}
 	c.config.Store(o.Config)
@@ -108,17 +118,21 @@ func (c *Control) Ready() bool {
 // view as live as the leader's. It returns early only when it can never lead.
 func (c *Control) Run(ctx context.Context) error {
 	defer c.stop()
-	var watching sync.WaitGroup
-	defer watching.Wait()
+	var running sync.WaitGroup
+	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	watching.Go(func() { c.store.Watch(ctx, c.overrides.set) })
+	running.Go(func() { c.store.Watch(ctx, c.overrides.set) })
 	last, err := load(c.planPath)
 	if err != nil {
 		c.log.Warn("starting without the last plan", "error", err)
 	}
 	c.last = last.Plan
 	c.memory.Restore(last.Learned)
+	peers, err := c.follow(ctx, &running)
+	if err != nil {
+		return err
+	}
 	for {
 		term, err := c.standBy(ctx)
 		if ctx.Err() != nil {
@@ -127,10 +141,37 @@ func (c *Control) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		c.goOn(peers)
 		c.lead(ctx, term)
 		if ctx.Err() != nil {
 			return nil
 		}
+	}
+}
+
+// follow serves what the other members plan; nil where there are none.
+func (c *Control) follow(ctx context.Context, running *sync.WaitGroup) (*relay.Relay, error) {
+	if len(c.options.Peers) == 0 {
+		return nil, nil
+	}
+	r, err := relay.New(relay.Options{
+		Upstreams: c.options.Peers, Publisher: c.publisher, Instance: "member " + c.options.Name, Path: c.options.SnapshotPath, Log: c.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	running.Go(func() { r.Run(ctx) })
+	return r, nil
+}
+
+// goOn has the next term begin with the newest plan there is, of whoever made it.
+func (c *Control) goOn(peers *relay.Relay) {
+	if peers == nil {
+		return
+	}
+	theirs := tick.Planned(peers.Snapshots())
+	if theirs != nil && (c.last == nil || cmp.Or(cmp.Compare(theirs.Epoch, c.last.Epoch), cmp.Compare(theirs.Version, c.last.Version)) > 0) {
+		c.last = theirs
 	}
 }
 

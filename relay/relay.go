@@ -96,6 +96,13 @@ func (r *Relay) Run(ctx context.Context) {
 // Ready reports whether there is a snapshot to serve.
 func (r *Relay) Ready() bool { return len(r.subscriber.Places()) > 0 }
 
+// Snapshots are those in force, in no order. They are not to be changed.
+func (r *Relay) Snapshots() []*fleet.Snapshot {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.inForce))
+}
+
 func (r *Relay) apply(s *fleet.Snapshot) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -49,9 +49,21 @@ func (c *controlCmd) Run(env *environment) error {
 			env.log.Warn("store not closed", "error", err)
 		}
 	}()
+	var others []string
+	for _, m := range cfg.Control.Members {
+		if m.Name != self.Name {
+			others = append(others, m.Listen)
+		}
+	}
+	peers, hangUp, err := dialAll(others)
+	if err != nil {
+		return err
+	}
+	defer hangUp()
 	registry := newRegistry()
 	plane := control.New(control.Options{
-		Config: cfg, Store: st, PlanPath: filepath.Join(self.Data, "plan.json"), Registry: registry, Log: env.log,
+		Config: cfg, Store: st, PlanPath: filepath.Join(self.Data, "plan.json"), Peers: peers, Name: self.Name,
+		SnapshotPath: filepath.Join(self.Data, "snapshots"), Registry: registry, Log: env.log,
 	})
 	server := newGRPCServer()
 	plane.Register(server)
