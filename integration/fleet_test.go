@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -78,6 +79,7 @@ type fleetOptions struct {
 	control []string         // what data planes connect to; the members if absent
 	data    func(dir string) // prepares a member's directory
 	goodFor string
+	far     string // from one region to the other
 }
 
 func (o *fleetOptions) place(name string) place {
@@ -94,9 +96,7 @@ func startFleet(t *testing.T, o fleetOptions) *fleet {
 	require.NoError(t, err)
 	f := &fleet{t: t, binary: path, dir: t.TempDir(), history: history{t: t}}
 	f.file = filepath.Join(f.dir, "fleet.yaml")
-	if o.goodFor == "" {
-		o.goodFor = "30s"
-	}
+	o.goodFor, o.far = cmp.Or(o.goodFor, "30s"), cmp.Or(o.far, "20ms")
 	var c strings.Builder
 	fmt.Fprintf(&c, "control:\n  good_for: %s\n  members:\n", o.goodFor)
 	for _, name := range []string{"a", "b", "c"} {
@@ -111,7 +111,7 @@ func startFleet(t *testing.T, o fleetOptions) *fleet {
 		p := o.place(name)
 		d := &dataPlane{place: p, cluster: name, listen: p.addr(t), admin: p.addr(t)}
 		f.planes = append(f.planes, d)
-		fmt.Fprintf(&c, "  - {name: %s, region: %s, listen: %q, admin: %q, distances: {%s: 1ms, %s: 20ms}}\n", name, name, d.listen, d.admin, name, []string{"y", "x"}[i])
+		fmt.Fprintf(&c, "  - {name: %s, region: %s, listen: %q, admin: %q, distances: {%s: 1ms, %s: %s}}\n", name, name, d.listen, d.admin, name, []string{"y", "x"}[i], o.far)
 		engine := p.addr(t)
 		e := runCommand(t, p.command(path, "testengine", "--name", name, "--listen", engine, "--model", "tiny", "--t0", "50ms", "--u-max", "120", "--batch", "100"))
 		e.until("the engine is healthy", func() bool { return p.get("http://"+engine+"/health", nil) })
