@@ -70,8 +70,13 @@ func TestDiskFull(t *testing.T) {
 
 // slowDisk is a directory whose files take as long to be synced as the test wants.
 type slowDisk struct {
-	fs.LoopbackNode
+	*fs.LoopbackNode
 	delay *atomic.Int64
+}
+
+// WrapChild implements fs.NodeWrapChilder.
+func (n *slowDisk) WrapChild(_ context.Context, ops fs.InodeEmbedder) fs.InodeEmbedder {
+	return &slowDisk{ops.(*fs.LoopbackNode), n.delay}
 }
 
 type slowFile struct {
@@ -122,12 +127,9 @@ func mountSlow(t *testing.T, dir string, delay *atomic.Int64) {
 	t.Helper()
 	behind := dir + ".behind"
 	require.NoError(t, os.Mkdir(behind, 0o700))
-	root := &fs.LoopbackRoot{Path: behind}
-	root.NewNode = func(data *fs.LoopbackRoot, _ *fs.Inode, _ string, _ *syscall.Stat_t) fs.InodeEmbedder {
-		return &slowDisk{fs.LoopbackNode{RootData: data}, delay}
-	}
-	root.RootNode = root.NewNode(root, nil, "", nil)
-	server, err := fs.Mount(dir, root.RootNode, &fs.Options{MountOptions: fuse.MountOptions{DirectMountStrict: true, Name: "slow"}})
+	root, err := fs.NewLoopbackRoot(behind)
+	require.NoError(t, err)
+	server, err := fs.Mount(dir, &slowDisk{root.(*fs.LoopbackNode), delay}, &fs.Options{MountOptions: fuse.MountOptions{DirectMountStrict: true, Name: "slow"}})
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
 		t.Skipf("no file systems of one's own on this machine: %v", err)
 	}
