@@ -13,6 +13,7 @@ import (
 	"github.com/wardrop-lb/wardrop/collect"
 	"github.com/wardrop-lb/wardrop/control"
 	"github.com/wardrop-lb/wardrop/explain"
+	"github.com/wardrop-lb/wardrop/guard"
 	"github.com/wardrop-lb/wardrop/proxy"
 	"github.com/wardrop-lb/wardrop/relay"
 	"github.com/wardrop-lb/wardrop/store"
@@ -27,7 +28,9 @@ type Status struct {
 	Published time.Time `json:"published"`
 	TickTook  float64   `json:"tick_seconds"`
 	// Trouble is why a fallback is in force; empty when all is well.
-	Trouble    string              `json:"trouble,omitempty"`
+	Trouble string `json:"trouble,omitempty"`
+	// Hold is why the policy's plan is held back; absent when it is not.
+	Hold       *guard.Hold         `json:"hold,omitempty"`
 	DataPlanes []control.DataPlane `json:"data_planes"`
 	// Leading tells whether this member makes the plans; the plan above is its own last one.
 	Leading bool `json:"leading"`
@@ -70,6 +73,7 @@ func Control(c *control.Control, metrics prometheus.Gatherer) http.Handler {
 		if s := c.State(); s != nil {
 			status.Epoch, status.Version, status.Policy, status.Gap = s.Plan.Epoch, s.Plan.Version, s.Plan.Policy, s.Plan.Gap
 			status.Published, status.TickTook, status.Trouble = s.Published, s.TickTook.Seconds(), s.Trouble
+			status.Hold = s.Hold
 		}
 		answer(w, http.StatusOK, status)
 	})
@@ -180,6 +184,7 @@ func Relay(r *relay.Relay, metrics prometheus.Gatherer) http.Handler {
 // Proxy serves the admin API of a data plane.
 func Proxy(p *proxy.DataPlane, metrics prometheus.Gatherer) http.Handler {
 	mux := base(metrics, p.Ready)
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, p.Status(time.Now())) })
 	mux.HandleFunc("GET /v1/snapshot", func(w http.ResponseWriter, _ *http.Request) {
 		if s := p.Snapshot(); s != nil {
 			answer(w, http.StatusOK, s)

@@ -336,6 +336,9 @@ func (c *Config) ClusterByName(name string) *Cluster {
 
 func (c *Config) setDefaults() {
 	c.Control.setDefaults()
+	if !c.has("control.guard.fresh") {
+		c.Control.Guard.Fresh = 0.5
+	}
 	set(&c.Policy.Name, "optimal")
 	set(&c.Policy.Gain, 0.1)
 	set(&c.Policy.Tick, Duration(2*time.Second))

@@ -21,6 +21,8 @@ type Control struct {
 	Data string `yaml:"data"`
 	// GoodFor is how long a data plane trusts a plan that is not renewed. Default 30s.
 	GoodFor Duration `yaml:"good_for"`
+	// Guard holds plans back that are not to be believed.
+	Guard Guard `yaml:"guard"`
 	// Members are the processes of a control plane that survives the loss of one: one
 	// leads, the others stand by. Three, or five; each is started by its name. They take
 	// the place of listen, admin and data. Default: one.
@@ -31,6 +33,17 @@ type Control struct {
 	Heartbeat Duration `yaml:"heartbeat"`
 	// Etcd is the one that store: etcd uses.
 	Etcd Etcd `yaml:"etcd"`
+}
+
+// Guard says when a new plan is held back. What holds it is said in the status, and `wardrop
+// override release` lets it through.
+type Guard struct {
+	// Movement is the most of all traffic that a plan may move at once, of what could stay
+	// where it is, 0.01 to 1; 1 has no bound. Default 0.5.
+	Movement float64 `yaml:"movement"`
+	// Fresh is the least part of the clusters that have reported, and of the engines that
+	// have been read, that must still be heard of, 0 to 1. Default 0.5.
+	Fresh float64 `yaml:"fresh"`
 }
 
 // Member is one process of the control plane.
@@ -107,6 +120,7 @@ func (c *Control) setDefaults() {
 	}
 	set(&c.Store, "embedded")
 	set(&c.GoodFor, Duration(30*time.Second))
+	set(&c.Guard.Movement, 0.5)
 	set(&c.Heartbeat, Duration(100*time.Millisecond))
 	set(&c.Etcd.Prefix, "/wardrop")
 	set(&c.Etcd.Lease, Duration(3*time.Second))
@@ -121,6 +135,10 @@ func (k *checker) control() {
 	if k.c.has("control.heartbeat") && (c.Heartbeat < Duration(10*time.Millisecond) || c.Heartbeat > Duration(5*time.Second)) {
 		k.fail("control.heartbeat", "want 10ms to 5s")
 	}
+	if k.c.has("control.guard.movement") {
+		k.inRange("control.guard.movement", c.Guard.Movement, 0.01, 1)
+	}
+	k.inRange("control.guard.fresh", c.Guard.Fresh, 0, 1)
 	k.members()
 	k.etcd()
 }

@@ -27,6 +27,11 @@ func TestMembers(t *testing.T) {
 	_, err = c.Control.Member("aa")
 	require.EqualError(t, err, `control.members has no "aa": known are a, b`)
 
+	require.Equal(t, Guard{Movement: 0.5, Fresh: 0.5}, c.Control.Guard)
+	c, err = Parse("w.yaml", []byte(good+"control: {guard: {fresh: 0, movement: 1}}\n"))
+	require.NoError(t, err)
+	require.Equal(t, Guard{Movement: 1}, c.Control.Guard)
+
 	c, err = Parse("w.yaml", []byte(good))
 	require.NoError(t, err)
 	only, err := c.Control.Member("")
@@ -45,6 +50,8 @@ func TestWhatIsWrongWithMembers(t *testing.T) {
 		"etcd of no use":     {"control: {etcd: {endpoints: [h:1]}}\n", `w.yaml:11:17: control.etcd: counts only with store: etcd`},
 		"short lease":        {"control: {store: etcd, etcd: {endpoints: [h:1], lease: 1s}}\n", `w.yaml:11:56: control.etcd.lease: want at least 2s`},
 		"slow heart":         {"control: {heartbeat: 1m}\n", `w.yaml:11:22: control.heartbeat: want 10ms to 5s`},
+		"guard against all":  {"control: {guard: {movement: 0}}\n", `w.yaml:11:29: control.guard.movement: 0 is not between 0.01 and 1`},
+		"more than fresh":    {"control: {guard: {fresh: 1.5}}\n", `w.yaml:11:26: control.guard.fresh: 1.5 is not between 0 and 1`},
 		"data planes' way":   {"proxy: {control: [here]}\n", `w.yaml:11:19: proxy.control[0]: "here" is not an address: write host:port, like 127.0.0.1:8080`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/guard"
 	"github.com/wardrop-lb/wardrop/relay"
 	"github.com/wardrop-lb/wardrop/signals"
 	"github.com/wardrop-lb/wardrop/store"
@@ -69,6 +70,9 @@ type State struct {
 	// Trouble is why the policy gave no plan this tick, so that a fallback is in
 	// force; empty when all is well.
 	Trouble string
+	// Hold is why the policy's plan is held back, so that the last one is in force; nil when
+	// it is not.
+	Hold *guard.Hold
 	// Forecasts is the demand that was measured.
 	Forecasts map[tick.Source]tick.Forecast
 }
@@ -129,6 +133,7 @@ func (c *Control) Run(ctx context.Context) error {
 	}
 	c.last = last.Plan
 	c.memory.Restore(last.Learned)
+	c.memory.RestoreHeard(last.Heard, time.Now())
 	peers, err := c.follow(ctx, &running)
 	if err != nil {
 		return err

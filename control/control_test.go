@@ -324,10 +324,11 @@ func TestPlanSurvivesForTheNextLeader(t *testing.T) {
 	require.True(t, tick.Same(l.snapshots, next.snapshots), "a new leader moves nothing that need not move")
 
 	learned := map[string]fleet.Profile{"near": {T0: 1, UMax: 2, Batch: 3, Kappa: 0.9, Spread: 0.1}}
-	require.NoError(t, save(path, saved{next.State().Plan, learned}))
+	require.NoError(t, save(path, saved{next.State().Plan, learned, []string{"a"}}))
 	p, err = load(path)
 	require.NoError(t, err)
 	require.Equal(t, learned, p.Learned)
+	require.Equal(t, []string{"a"}, p.Heard)
 	require.Len(t, p.Engines, len(next.State().Plan.Engines))
 
 	for _, bad := range []string{"{", `{"Rows":[{"Arcs":[{"Engine":7}]}]}`, `{"Rows":[{"Arcs":[{"Engine":-1}]}]}`} {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/guard"
 	"github.com/wardrop-lb/wardrop/policy"
 	"github.com/wardrop-lb/wardrop/policy/optimal"
 	"github.com/wardrop-lb/wardrop/store"
@@ -30,6 +31,8 @@ type leader struct {
 	lost           <-chan struct{}
 	fenced         uint64 // the epoch above ours that we could not exceed
 
+	guard     guard.Guard
+	hold      *guard.Hold // of the last tick
 	policy    policy.Policy
 	policyOf  config.Policy     // what policy was made of
 	snapshots []*fleet.Snapshot // of this term's last plan
@@ -129,6 +132,7 @@ func (l *leader) tick(now time.Time) {
 	begin := time.Now()
 	cfg := l.inForce(now)
 	l.deadline = begin.Add(max(time.Duration(cfg.Policy.Tick)/2, leastSolve))
+	switched := l.policy != nil && l.policyOf.Name != cfg.Policy.Name
 	if l.policy == nil || l.policyOf != cfg.Policy {
 		l.policy, l.policyOf = tick.Policy(cfg.Policy, optimal.Options{Warm: true, Run: parallel, Expired: l.expired}), cfg.Policy
 	}
@@ -137,6 +141,10 @@ func (l *leader) tick(now time.Time) {
 	l.memory.Apply(view, planes, cfg.Policy.Name, now)
 	frozen := l.pinned(view, now)
 	plan, trouble := l.plan(view, frozen)
+	in := l.memory.Guard(cfg)
+	in.Trouble = trouble != "" || frozen
+	in.Released = frozen || l.released(switched, now)
+	plan = l.guarded(view, plan, in, now)
 	snapshots := tick.Cut(cfg, view, plan, tick.Members(planes))
 	// Data planes take what is younger within a version: a clock that went back makes a new one.
 	at := now.Round(0)
@@ -155,14 +163,14 @@ func (l *leader) tick(now time.Time) {
 	}
 	l.last, l.snapshots = plan, snapshots
 	took := time.Since(begin)
-	l.state.Store(&State{Plan: plan, View: view, Published: now, TickTook: took, Trouble: trouble, Forecasts: l.memory.Forecasts()})
+	l.state.Store(&State{Plan: plan, View: view, Published: now, TickTook: took, Trouble: trouble, Hold: l.hold, Forecasts: l.memory.Forecasts()})
 	l.metrics.ticks.Observe(took.Seconds())
 	if changed {
 		l.log.Debug("plan published", "epoch", l.epoch, "version", l.version, "gap", plan.Gap)
 	}
 	if changed || now.Sub(l.saved) > saveAfter {
 		l.saved = now
-		if err := save(l.planPath, saved{plan, l.memory.Learned()}); err != nil {
+		if err := save(l.planPath, saved{plan, l.memory.Learned(), l.memory.Heard()}); err != nil {
 			l.log.Warn("plan not saved for the next leader", "error", err)
 		}
 	}
@@ -191,6 +199,23 @@ func (l *leader) plan(view *fleet.View, frozen bool) (*fleet.Plan, string) {
 		l.log.Error("no plan from the policy; the last one is rescaled", "policy", l.policy.Name(), "error", err)
 	}
 	return policy.Rescale(view, l.last), err.Error()
+}
+
+// guarded gives the plan that may go out.
+func (l *leader) guarded(view *fleet.View, plan *fleet.Plan, in guard.Inputs, now time.Time) *fleet.Plan {
+	v := l.guard.Check(view, l.last, plan, in, now)
+	if v.RolledBack {
+		l.metrics.rollbacks.Inc()
+	}
+	before := l.hold
+	l.hold = v.Hold
+	switch {
+	case v.Hold != nil && (before == nil || before.Rail != v.Hold.Rail || v.RolledBack): // said once, not at every tick
+		l.log.Warn("the policy's plan is held back; `wardrop override release` lets it through", "rail", v.Hold.Rail, "reason", v.Hold.Reason)
+	case v.Hold == nil && before != nil:
+		l.log.Info("the policy's plan goes out again", "rail", before.Rail, "held_for", now.Sub(before.Since), "ticks", before.Ticks)
+	}
+	return v.Plan
 }
 
 // parallel runs jobs on all cores; plans do not depend on how many there are.

@@ -202,7 +202,7 @@ func TestOverrides(t *testing.T) {
 func TestWrongOverrides(t *testing.T) {
 	c := newControl(t, parse(t, file), &store.Memory{}, "")
 	for want, o := range map[string]store.Override{
-		`"melt" is none of drain, cap, freeze, policy`:                             {Kind: "melt"},
+		`"melt" is none of drain, cap, freeze, release, policy`:                    {Kind: "melt"},
 		`there is no engine "naer"`:                                                {Kind: OverrideDrain, Subject: "naer"},
 		`drain has no value`:                                                       {Kind: OverrideDrain, Subject: "near", Value: "1"},
 		`freeze is about everything, not "near"`:                                   {Kind: OverrideFreeze, Subject: "near"},

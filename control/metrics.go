@@ -5,14 +5,16 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/wardrop-lb/wardrop/guard"
 	"github.com/wardrop-lb/wardrop/policy/optimal"
 )
 
 // metrics are the control plane's; docs/metrics.md describes them. Labels come
 // from the configuration.
 type metrics struct {
-	ticks    prometheus.Histogram
-	failures prometheus.Counter
+	ticks     prometheus.Histogram
+	failures  prometheus.Counter
+	rollbacks prometheus.Counter
 }
 
 func newMetrics(c *Control, r prometheus.Registerer) *metrics {
@@ -24,8 +26,11 @@ func newMetrics(c *Control, r prometheus.Registerer) *metrics {
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "wardrop_control_plan_failures_total", Help: "Ticks in which the policy gave no plan and the last one was rescaled.",
 		}),
+		rollbacks: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "wardrop_control_rollbacks_total", Help: "Plans that were taken back because failures rose after them.",
+		}),
 	}
-	r.MustRegister(m.ticks, m.failures, (*collector)(c))
+	r.MustRegister(m.ticks, m.failures, m.rollbacks, (*collector)(c))
 	return m
 }
 
@@ -39,6 +44,7 @@ var (
 	descGap       = prometheus.NewDesc("wardrop_control_plan_gap", "Certified relative gap of the plan in force.", nil, nil)
 	descObjective = prometheus.NewDesc("wardrop_control_plan_objective", "Objective of the plan in force: expected seconds spent by all requests, per second.", nil, nil)
 	descFallback  = prometheus.NewDesc("wardrop_control_plan_fallback", "1 while the plan in force is a rescaled one because the policy gave none.", nil, nil)
+	descHold      = prometheus.NewDesc("wardrop_control_hold", "1 while the policy's plan is held back by a rail.", []string{"rail"}, nil)
 	descPlanes    = prometheus.NewDesc("wardrop_control_data_planes", "Data planes that report.", []string{"cluster"}, nil)
 	descLoad      = prometheus.NewDesc("wardrop_control_engine_load", "Requests/s that the plan gives to an engine.", []string{"engine"}, nil)
 	descCapacity  = prometheus.NewDesc("wardrop_control_engine_capacity", "Requests/s that an engine may get.", []string{"engine"}, nil)
@@ -51,7 +57,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descEpoch, descVersion, descAge, descGap, descObjective, descFallback, descPlanes, descLoad, descCapacity, descPrice, descSlowdown, descDoubt, descDemand, descMissed} {
+	for _, d := range []*prometheus.Desc{descEpoch, descVersion, descAge, descGap, descObjective, descFallback, descHold, descPlanes, descLoad, descCapacity, descPrice, descSlowdown, descDoubt, descDemand, descMissed} {
 		ch <- d
 	}
 }
@@ -89,6 +95,13 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		fallback = 1
 	}
 	gauge(descFallback, fallback)
+	for _, rail := range guard.Rails {
+		held := 0.0
+		if s.Hold != nil && s.Hold.Rail == rail {
+			held = 1
+		}
+		gauge(descHold, held, string(rail))
+	}
 	for i := range s.View.Engines {
 		e := &s.View.Engines[i]
 		gauge(descSlowdown, max(1, e.Slowdown), e.Name)

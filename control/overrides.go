@@ -24,17 +24,24 @@ const (
 	OverrideCap = "cap"
 	// OverrideFreeze keeps all weights as they are, but on engines that die.
 	OverrideFreeze = "freeze"
+	// OverrideRelease lets plans through that are held back. It ends by itself.
+	OverrideRelease = "release"
 	// OverridePolicy has the policy that is its value plan, whatever is configured.
 	OverridePolicy = "policy"
 )
 
 // overrideKinds says of each kind whether it is about an engine and has a value.
 var overrideKinds = map[string]struct{ engine, value bool }{
-	OverrideDrain:  {engine: true},
-	OverrideCap:    {engine: true, value: true},
-	OverrideFreeze: {},
-	OverridePolicy: {value: true},
+	OverrideDrain:   {engine: true},
+	OverrideCap:     {engine: true, value: true},
+	OverrideFreeze:  {},
+	OverrideRelease: {},
+	OverridePolicy:  {value: true},
 }
+
+// releaseFor is how long a release counts of which nobody says it: long enough for what is held
+// to go out and be seen, and not a guard that is off.
+const releaseFor = 10 * time.Minute
 
 // overrides is what operators have pinned, as the store says. Safe for concurrent use.
 type overrides struct {
@@ -67,7 +74,7 @@ func (c *Control) Override(ctx context.Context, o store.Override) error {
 	found := slices.ContainsFunc(c.config.Load().Engines, func(e config.Engine) bool { return e.Name == o.Subject })
 	switch {
 	case !ok:
-		return fmt.Errorf("%w: %q is none of drain, cap, freeze, policy", ErrOverride, o.Kind)
+		return fmt.Errorf("%w: %q is none of drain, cap, freeze, release, policy", ErrOverride, o.Kind)
 	case kind.engine && !found:
 		return fmt.Errorf("%w: there is no engine %q", ErrOverride, o.Subject)
 	case !kind.engine && o.Subject != "":
@@ -83,7 +90,18 @@ func (c *Control) Override(ctx context.Context, o store.Override) error {
 	if o.Kind == OverridePolicy && !slices.Contains(config.Policies, o.Value) {
 		return fmt.Errorf("%w: policy wants one of %s, not %q", ErrOverride, strings.Join(config.Policies, ", "), o.Value)
 	}
+	if o.Kind == OverrideRelease && o.Until.IsZero() {
+		o.Until = o.Set.Add(releaseFor)
+	}
 	return c.store.Put(ctx, o)
+}
+
+// released tells whether an operator lets through what is held back: by saying so, or by
+// having another policy plan from now on.
+func (c *Control) released(switched bool, now time.Time) bool {
+	return slices.ContainsFunc(c.overrides.at(now), func(o store.Override) bool {
+		return o.Kind == OverrideRelease || o.Kind == OverridePolicy && switched
+	})
 }
 
 // RemoveOverride forgets an override by its key; false when there is none.

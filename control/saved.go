@@ -12,11 +12,12 @@ import (
 	"github.com/wardrop-lb/wardrop/fleet"
 )
 
-// saved is what the next leader goes on from: the plan in force and the profiles that were
-// learned.
+// saved is what the next leader goes on from: the plan in force, the profiles that were
+// learned and the clusters that have reported.
 type saved struct {
 	*fleet.Plan
 	Learned map[string]fleet.Profile `json:",omitempty"`
+	Heard   []string                 `json:",omitempty"`
 }
 
 // save keeps what the next leader needs: of the plan the weights in use.
@@ -24,19 +25,8 @@ func save(path string, s saved) error {
 	if path == "" {
 		return nil
 	}
-	slim := *s.Plan
-	slim.Rows = make([]fleet.Row, len(s.Rows))
-	for i, r := range s.Rows {
-		arcs := make([]fleet.Arc, 0, 8)
-		for _, a := range r.Arcs {
-			if a.Weight > 0 {
-				arcs = append(arcs, a)
-			}
-		}
-		r.Arcs = arcs
-		slim.Rows[i] = r
-	}
-	data, err := json.Marshal(saved{&slim, s.Learned})
+	s.Plan = s.Used()
+	data, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}

@@ -135,6 +135,22 @@ func TestTypedDistance(t *testing.T) {
 	require.Equal(t, before, weights(v.Plan))
 }
 
+// TestPlanOfAnotherLeader: of what was cut into snapshots it is not known what arrived; it counts
+// as if all had been there.
+func TestPlanOfAnotherLeader(t *testing.T) {
+	r := newRig(t, far(4, 150))
+	r.tick()
+	r.last.Policy = ""
+	for i := range r.last.Rows {
+		r.last.Rows[i].Rate, r.last.Rows[i].Demand = 0, [fleet.NumPriorities]float64{}
+	}
+	require.Nil(t, r.tick().Hold)
+	r.last.Policy = ""
+	r.distance("a", "a", 1000)
+	r.distance("b", "b", 1000)
+	require.Equal(t, guard.Movement, r.tick().Hold.Rail)
+}
+
 // TestDeadEnginesLoseTheirTrafficWhileHeld: a hold keeps no request on an engine that is gone.
 func TestDeadEnginesLoseTheirTrafficWhileHeld(t *testing.T) {
 	r := newRig(t, far(4, 150))

@@ -29,6 +29,7 @@ type movement struct {
 	most  float64 // requests/s taken from the row of which most is
 	where *fleet.Row
 
+	told    bool       // last says what arrived; what was cut into snapshots does not
 	missing []int      // rows of last that have no engine in next
 	empty   []emptyRow // rows of next that have nothing and could
 
@@ -49,7 +50,7 @@ type emptyRow struct{ cluster, model, how string }
 
 // compare takes in two plans; rows, engines and arcs are sorted in both.
 func (m *movement) compare(last, next *fleet.Plan) {
-	*m = movement{missing: m.missing[:0], empty: m.empty[:0], engines: sized(m.engines, len(next.Engines)), number: sized(m.number, len(last.Engines)), old: m.old}
+	*m = movement{told: last.Policy != "", missing: m.missing[:0], empty: m.empty[:0], engines: sized(m.engines, len(next.Engines)), number: sized(m.number, len(last.Engines)), old: m.old}
 	j := 0
 	for i := range last.Engines {
 		for j < len(next.Engines) && next.Engines[j].Name < last.Engines[i].Name {
@@ -104,7 +105,7 @@ func (m *movement) row(last, next *fleet.Row, engines []fleet.EngineLoad) {
 	for k, d := range next.Demand {
 		before += d * (1 - last.Shed[k])
 	}
-	if last.Rate < next.Rate {
+	if m.told && last.Rate < next.Rate {
 		there = last.Rate / next.Rate
 	}
 	work, taken, room := fleet.Model{Work: next.Work}.Load(), 0.0, false

@@ -53,6 +53,7 @@ type planeEngine struct {
 // sent is what went to an engine for one model: attempts so far, and those in flight.
 type sent struct {
 	attempts, inFlight int
+	failed             int           // of the attempts
 	spent              time.Duration // by those that ended
 	begun              time.Duration // the sum of when those in flight were sent
 }
@@ -89,7 +90,7 @@ func (p *plane) report() *pb.ReportRequest {
 		for m, s := range e.sent {
 			if s.attempts > 0 {
 				r.Observations = append(r.Observations, &pb.Observation{
-					Engine: p.w.w.fleet.Engines[i].Name, Model: p.w.w.fleet.Models[m], Requests: uint64(s.attempts), InFlight: float64(s.inFlight),
+					Engine: p.w.w.fleet.Engines[i].Name, Model: p.w.w.fleet.Models[m], Requests: uint64(s.attempts), Failed: uint64(s.failed), InFlight: float64(s.inFlight),
 					Ended: uint64(s.attempts - s.inFlight), Spent: (s.spent + time.Duration(s.inFlight)*now - s.begun).Seconds(),
 				})
 			}

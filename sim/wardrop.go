@@ -6,6 +6,7 @@ import (
 
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/guard"
 	"github.com/wardrop-lb/wardrop/policy"
 	"github.com/wardrop-lb/wardrop/policy/optimal"
 	"github.com/wardrop-lb/wardrop/protect"
@@ -43,6 +44,7 @@ type wardrop struct {
 	config  *config.Config
 	policy  policy.Policy
 	memory  tick.Memory
+	guard   guard.Guard
 	last    *fleet.Plan
 	cuts    []*fleet.Snapshot
 	version uint64
@@ -112,9 +114,11 @@ func (w *wardrop) tick(first bool) {
 	view := tick.View(w.config, reports, now)
 	w.memory.Apply(view, reports, w.config.Policy.Name, now)
 	plan, err := w.policy.Plan(view, w.last)
+	in := w.memory.Guard(w.config)
 	if err != nil {
-		plan = policy.Rescale(view, w.last)
+		plan, in.Trouble = policy.Rescale(view, w.last), true
 	}
+	plan = w.guard.Check(view, w.last, plan, in, now).Plan
 	if w.last != nil {
 		w.w.measure.moved(movedPart(w.last, plan))
 	}
@@ -289,6 +293,9 @@ func (w *wardrop) Done(r *Request, o Outcome) {
 	e.sent[r.Model].inFlight--
 	e.sent[r.Model].spent += w.Now() - r.Sent
 	e.sent[r.Model].begun -= r.Sent
+	if o == Failed || o == Unreachable {
+		e.sent[r.Model].failed++
+	}
 	switch o {
 	case Answered:
 		e.outlier.Observe(protect.Success, nanos(w.Now()))

@@ -6,8 +6,10 @@ import (
 	"time"
 
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
+	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/guard"
+	"github.com/wardrop-lb/wardrop/policy/optimal"
 )
 
 // heardFor is how long a cluster, or an engine, that is not heard of any more is expected to
@@ -56,11 +58,19 @@ func (h *heard) apply(view *fleet.View, planes []Report, newest map[string]*pb.R
 	}
 }
 
-// Guard gives what a guard wants to know of the signals that the last Apply saw: of how many
-// of those that are usually heard of there was something fresh, and what was tried since the
-// Apply before.
-func (m *Memory) Guard() (clusters, engines guard.Heard, tried map[string]guard.Tried) {
-	return m.heard.fresh[0], m.heard.fresh[1], m.paces.tried
+// Guard gives what a guard wants to know beside view and plans: what the configuration says,
+// and of the signals that the last Apply saw of how many of those that are usually heard of
+// there was something fresh, and what was tried since the Apply before.
+func (m *Memory) Guard(c *config.Config) guard.Inputs {
+	in := guard.Inputs{
+		Limits:   guard.Limits{Movement: c.Control.Guard.Movement, Fresh: c.Control.Guard.Fresh},
+		Clusters: m.heard.fresh[0], Engines: m.heard.fresh[1], Tried: m.paces.tried,
+	}
+	if c.Policy.Name == optimal.Name {
+		problem := Problem(c.Policy)
+		in.Problem = &problem
+	}
+	return in
 }
 
 // Heard lists the clusters that have reported within the last hour, for the next leader.

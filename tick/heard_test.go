@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
+	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/guard"
 )
@@ -35,8 +36,8 @@ func (h *hearing) tick(after time.Duration, clusters, engines string) (c, e guar
 		r.Readings = append(r.Readings, &pb.Reading{Engine: string(name), Time: r.Time})
 	}
 	h.memory.Apply(view, append(planes, Report{r, h.now}), "optimal", h.now)
-	c, e, _ = h.memory.Guard()
-	return c, e
+	in := h.memory.Guard(&config.Config{})
+	return in.Clusters, in.Engines
 }
 
 // TestHeard: those count that have been heard of, for an hour, and in the next leader's time too.
@@ -78,8 +79,7 @@ func TestTried(t *testing.T) {
 		now = now.Add(time.Second)
 		view := &fleet.View{Engines: []fleet.Engine{{Name: "e", Models: []string{"m"}, Profile: paceProfile}}}
 		m.Apply(view, planes, "optimal", now)
-		_, _, tried := m.Guard()
-		return tried
+		return m.Guard(&config.Config{}).Tried
 	}
 	none := map[string]guard.Tried{}
 	require.Equal(t, none, tick(report("i", counts{"e": {1000, 400}})), "who knows when that was")

@@ -19,6 +19,7 @@ import (
 	"github.com/wardrop-lb/wardrop/admin"
 	"github.com/wardrop-lb/wardrop/control"
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/guard"
 	"github.com/wardrop-lb/wardrop/store"
 )
 
@@ -183,13 +184,14 @@ a        y           3.18       2 versions  0.2s ago
 	require.True(t, troubled(s, at.Add(time.Hour)), "no plan for an hour")
 	s.DataPlanes[1].Epoch, s.DataPlanes[0].Refused = 2, "weights add up to 2"
 	out.Reset()
-	s.Trouble = "no plan in time"
+	s.Trouble, s.Hold = "no plan in time", &guard.Hold{Rail: guard.Movement, Reason: "would move all", Since: at.Add(-20 * time.Second), Ticks: 11}
 	require.NoError(t, writeStatus(out, s, at))
+	require.Contains(t, out.String(), "the policy's plan is held back, for 20.0s: would move all\n`wardrop override release` lets it through.\n")
 	require.Contains(t, out.String(), "a fallback is in force: no plan in time\n")
 	require.Contains(t, out.String(), "a        x           3.20       -         0.3s ago  weights add up to 2\n")
 	require.Contains(t, out.String(), "a        y           2.18       an epoch  0.2s ago  -\n")
 	for _, wrong := range []func(*overview){
-		func(s *overview) { s.Epoch = 0 }, func(s *overview) { s.Trouble = "x" }, func(s *overview) { s.Leading = false },
+		func(s *overview) { s.Epoch = 0 }, func(s *overview) { s.Trouble = "x" }, func(s *overview) { s.Hold = &guard.Hold{} }, func(s *overview) { s.Leading = false },
 		func(s *overview) { s.DataPlanes[0].Refused = "x" }, func(s *overview) { s.DataPlanes[0].Epoch = 2 },
 		func(s *overview) { s.Members[1].Status = nil },
 	} {

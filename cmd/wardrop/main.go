@@ -42,7 +42,7 @@ type cli struct {
 	Why        whyCmd        `cmd:"" help:"Ask a running control plane why."`
 	Status     statusCmd     `cmd:"" help:"Show how a running control plane and its data planes are; exit 1 if something is wrong."`
 	Engines    enginesCmd    `cmd:"" help:"Show the engines of a running control plane: their state, signals, load."`
-	Override   overrideCmd   `cmd:"" help:"Pin what plans must keep to: drain, cap, freeze, policy; list what is pinned."`
+	Override   overrideCmd   `cmd:"" help:"Pin what plans must keep to: drain, cap, freeze, policy; let through what is held back; list what is pinned."`
 	Drain      drainCmd      `cmd:"" help:"Take an engine out of all plans, or back in: it finishes what it has. The same as override drain."`
 	Demand     demandCmd     `cmd:"" help:"Show what arrives where, as a running control plane knows it."`
 	Distances  distancesCmd  `cmd:"" help:"Show how far regions are from clusters, measured or configured."`

@@ -15,12 +15,13 @@ import (
 )
 
 type overrideCmd struct {
-	List   listOverridesCmd  `cmd:"" default:"withargs" help:"Show what is pinned."`
-	Drain  overrideDrainCmd  `cmd:"" help:"Take an engine out of all plans; it finishes what it has."`
-	Cap    overrideCapCmd    `cmd:"" help:"Let an engine have at most a part of its capacity; more only where requests would be refused else."`
-	Freeze overrideFreezeCmd `cmd:"" help:"Keep all weights as they are, but on engines that die."`
-	Policy overridePolicyCmd `cmd:"" help:"Have another policy plan than the configured one."`
-	Remove removeOverrideCmd `cmd:"" help:"End an override by the name that the list shows: drain/ENGINE, cap/ENGINE, freeze, policy."`
+	List    listOverridesCmd   `cmd:"" default:"withargs" help:"Show what is pinned."`
+	Drain   overrideDrainCmd   `cmd:"" help:"Take an engine out of all plans; it finishes what it has."`
+	Cap     overrideCapCmd     `cmd:"" help:"Let an engine have at most a part of its capacity; more only where requests would be refused else."`
+	Freeze  overrideFreezeCmd  `cmd:"" help:"Keep all weights as they are, but on engines that die."`
+	Release overrideReleaseCmd `cmd:"" help:"Let through what the guard holds back, for ten minutes if --for says nothing else."`
+	Policy  overridePolicyCmd  `cmd:"" help:"Have another policy plan than the configured one."`
+	Remove  removeOverrideCmd  `cmd:"" help:"End an override by the name that the list shows: drain/ENGINE, cap/ENGINE, freeze, release, policy."`
 }
 
 // overrideFlags are those of whoever pins something.
@@ -124,6 +125,19 @@ func (c *overrideFreezeCmd) Run(env *environment) error {
 		return err
 	}
 	_, err := fmt.Fprintln(env.stdout, "All weights stay as they are, but on engines that die. `wardrop override remove freeze` ends it.")
+	return err
+}
+
+type overrideReleaseCmd struct {
+	overrideFlags
+}
+
+// Run lets through what is held back.
+func (c *overrideReleaseCmd) Run(env *environment) error {
+	if err := c.pin(env, store.Override{Kind: control.OverrideRelease}); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(env.stdout, "What is held back goes out with the next plan. `wardrop override` shows until when.")
 	return err
 }
 

@@ -57,7 +57,7 @@ func (c *statusCmd) look(ctx context.Context) (*overview, error) {
 
 // troubled tells whether an operator should look.
 func troubled(o *overview, now time.Time) bool {
-	if !o.Leading || o.Epoch == 0 || o.Trouble != "" || now.Sub(o.Published) > lateAfter {
+	if !o.Leading || o.Epoch == 0 || o.Trouble != "" || o.Hold != nil || now.Sub(o.Published) > lateAfter {
 		return true
 	}
 	for _, m := range o.Members {
@@ -91,6 +91,10 @@ func writeStatus(w io.Writer, o *overview, now time.Time) error {
 	}
 	if s.Trouble != "" {
 		fmt.Fprintf(w, "a fallback is in force: %s\n", s.Trouble)
+	}
+	if s.Hold != nil {
+		fmt.Fprintf(w, "the policy's plan is held back, for %s: %s\n", age(now.Sub(s.Hold.Since).Seconds()), s.Hold.Reason)
+		fmt.Fprintln(w, "`wardrop override release` lets it through.")
 	}
 	if err := writeMembers(w, o.Members); err != nil {
 		return err
