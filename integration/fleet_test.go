@@ -68,6 +68,7 @@ type fleet struct {
 	dir     string
 	file    string
 	members []*member
+	relays  []*relay
 	planes  []*dataPlane
 	load    *load
 	history history
@@ -76,10 +77,12 @@ type fleet struct {
 // fleetOptions are what tests want to be different.
 type fleetOptions struct {
 	places  map[string]place // of members a, b, c, and of the clusters' regions x and y; local if absent
-	control []string         // what data planes connect to; the members if absent
+	relays  int              // that data planes connect to; without any to the members
 	data    func(dir string) // prepares a member's directory
+	store   string           // of members; embedded if absent
 	goodFor string
 	far     string // from one region to the other
+	third   bool   // there is a cluster z in region x, for data planes that the test starts
 }
 
 func (o *fleetOptions) place(name string) place {
@@ -98,14 +101,14 @@ func startFleet(t *testing.T, o fleetOptions) *fleet {
 	f.file = filepath.Join(f.dir, "fleet.yaml")
 	o.goodFor, o.far = cmp.Or(o.goodFor, "30s"), cmp.Or(o.far, "20ms")
 	var c strings.Builder
-	fmt.Fprintf(&c, "control:\n  good_for: %s\n  members:\n", o.goodFor)
+	fmt.Fprintf(&c, "control: {good_for: %s, store: %s, members: [", o.goodFor, cmp.Or(o.store, "embedded"))
 	for _, name := range []string{"a", "b", "c"} {
 		p := o.place(name)
 		m := &member{place: p, name: name, listen: p.addr(t), admin: p.addr(t), peer: p.addr(t)}
 		f.members = append(f.members, m)
-		fmt.Fprintf(&c, "    - {name: %s, listen: %q, admin: %q, peer: %q, data: %q}\n", name, m.listen, m.admin, m.peer, filepath.Join(f.dir, name))
+		fmt.Fprintf(&c, "{name: %s, listen: %q, admin: %q, peer: %q, data: %q}, ", name, m.listen, m.admin, m.peer, filepath.Join(f.dir, name))
 	}
-	fmt.Fprintf(&c, "policy: {tick: 500ms}\nsignals: {interval: 250ms}\nproxy: {stall_after: 3s, data: %q%s}\nclusters:\n", filepath.Join(f.dir, "planes"), controlKey(o.control))
+	fmt.Fprintf(&c, "]}\npolicy: {tick: 500ms}\nsignals: {interval: 250ms}\nproxy: {stall_after: 3s, data: %q%s}\nclusters:\n", filepath.Join(f.dir, "planes"), f.controlKey(o.relays))
 	var engines strings.Builder
 	for i, name := range []string{"x", "y"} {
 		p := o.place(name)
@@ -117,6 +120,9 @@ func startFleet(t *testing.T, o fleetOptions) *fleet {
 		e.until("the engine is healthy", func() bool { return p.get("http://"+engine+"/health", nil) })
 		fmt.Fprintf(&engines, "  - {name: %s, region: %s, url: \"http://%s\", kind: vllm, models: [tiny], profile: {t0: 50ms, u_max: 120, batch: 100}}\n", name, name, engine)
 	}
+	if o.third {
+		fmt.Fprintf(&c, "  - {name: z, region: x, distances: {x: 1ms, y: %s}}\n", o.far)
+	}
 	fmt.Fprintf(&c, "engines:\n%sdemand:\n  - {cluster: x, model: tiny, rate: 30}\n  - {cluster: y, model: tiny, rate: 10}\n", engines.String())
 	require.NoError(t, os.WriteFile(f.file, []byte(c.String()), 0o600))
 	for _, m := range f.members {
@@ -127,6 +133,9 @@ func startFleet(t *testing.T, o fleetOptions) *fleet {
 		}
 		f.startMember(m)
 	}
+	for _, r := range f.relays {
+		f.startRelay(r)
+	}
 	for _, d := range f.planes {
 		f.startPlane(d)
 	}
@@ -135,12 +144,28 @@ func startFleet(t *testing.T, o fleetOptions) *fleet {
 	return f
 }
 
-func controlKey(control []string) string {
-	if len(control) == 0 {
+// relay is one between the members and the data planes.
+type relay struct {
+	*process
+	listen, data string
+}
+
+// controlKey is where data planes find the control plane: relays, if there shall be some.
+func (f *fleet) controlKey(relays int) string {
+	if relays == 0 {
 		return ""
 	}
-	list, _ := json.Marshal(control)
-	return ", control: " + string(list)
+	var list []string
+	for i := range relays {
+		r := &relay{listen: freeAddress(f.t), data: filepath.Join(f.dir, fmt.Sprint("relay", i))}
+		f.relays, list = append(f.relays, r), append(list, r.listen)
+	}
+	return ", control: [" + strings.Join(list, ", ") + "]"
+}
+
+func (f *fleet) startRelay(r *relay) {
+	f.t.Helper()
+	r.process = run(f.t, f.binary, "relay", "-c", f.file, "--listen", r.listen, "--data", r.data)
 }
 
 // startMember starts one, also again.

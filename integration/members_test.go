@@ -146,3 +146,37 @@ func TestMemberWithSpoiltData(t *testing.T) {
 	f.sameWeights(before)
 	f.noneFailed()
 }
+
+// Data planes that know relays alone follow the leader by any of them, and do without when
+// there is none; a relay that begins serves what it has saved.
+func TestRelaysLost(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, fleetOptions{relays: 2, goodFor: "5s"})
+	before := f.allWeights()
+	f.relays[0].kill()
+	leader := f.settled("with one relay")
+	leader.kill()
+	f.settled("with one relay and another leader")
+	f.relays[1].kill()
+	f.load.more(t, 100)
+	for _, m := range f.members {
+		if m.running() {
+			m.kill()
+		}
+	}
+	for _, r := range f.relays {
+		f.startRelay(r)
+	}
+	f.load.pause("y")
+	f.planes[1].kill() // and begins without what it has saved: it has it from a relay
+	require.NoError(t, os.RemoveAll(filepath.Join(f.dir, "planes")))
+	f.startPlane(f.planes[1])
+	f.load.resume("y")
+	f.load.more(t, 20)
+	f.restartDead()
+	f.settled("with all again")
+	f.load.more(t, 50)
+	f.settled("in the end")
+	f.sameWeights(before)
+	f.noneFailed()
+}
