@@ -64,7 +64,7 @@ func ask(t *testing.T, base string, from, n int) (failed []error) {
 	return failed
 }
 
-func TestBothEnginesServe(t *testing.T) {
+func TestLlamaBothEnginesServe(t *testing.T) {
 	base, engines := two(t)
 	require.Empty(t, ask(t, base, 0, 16))
 	for _, e := range engines {
@@ -78,7 +78,7 @@ func TestBothEnginesServe(t *testing.T) {
 	require.Equal(t, 404, refused.StatusCode)
 }
 
-func TestStreamIsComplete(t *testing.T) {
+func TestLlamaStreamIsComplete(t *testing.T) {
 	base, _ := two(t)
 	params := question("Count from one to a hundred.", 40)
 	params.StreamOptions = openai.ChatCompletionStreamOptionsParam{IncludeUsage: openai.Bool(true)}
@@ -100,7 +100,7 @@ func TestStreamIsComplete(t *testing.T) {
 	require.Greater(t, pieces, 20, "it came in pieces")
 }
 
-func TestCancelledStreamFreesTheSlot(t *testing.T) {
+func TestLlamaCancelledStreamFreesTheSlot(t *testing.T) {
 	base, engines := two(t)
 	working := func() bool { return engines[0].working() || engines[1].working() }
 	ctx, cancel := context.WithCancel(t.Context())
@@ -116,7 +116,7 @@ func TestCancelledStreamFreesTheSlot(t *testing.T) {
 	require.Eventually(t, func() bool { return !working() }, 3*time.Second, 20*time.Millisecond)
 }
 
-func TestAnEngineThatDiesCostsNoRequest(t *testing.T) {
+func TestLlamaAnEngineThatDiesCostsNoRequest(t *testing.T) {
 	base, engines := two(t)
 	require.Empty(t, ask(t, base, 0, 16), "the budget for retries fills with what is admitted")
 	engines[0].stop(syscall.SIGKILL)
@@ -142,7 +142,7 @@ func script(t *testing.T, into any, name string, args ...string) {
 	require.NoError(t, json.Unmarshal(out, into), string(out))
 }
 
-func TestPythonClient(t *testing.T) {
+func TestLlamaPythonClient(t *testing.T) {
 	python := real(t, "WARDROP_PYTHON")
 	base, _ := two(t)
 	var got struct {
@@ -160,7 +160,7 @@ func TestPythonClient(t *testing.T) {
 	require.Equal(t, "NotFoundError", got.Refused)
 }
 
-func TestAnthropicClient(t *testing.T) {
+func TestLlamaAnthropicClient(t *testing.T) {
 	python := real(t, "WARDROP_PYTHON")
 	base, _ := two(t)
 	var got struct {
@@ -178,7 +178,7 @@ func TestAnthropicClient(t *testing.T) {
 	require.Equal(t, "NotFoundError", got.Refused)
 }
 
-func TestNodeClient(t *testing.T) {
+func TestLlamaNodeClient(t *testing.T) {
 	module := real(t, "WARDROP_NODE_OPENAI")
 	base, _ := two(t)
 	var got struct {

@@ -22,6 +22,7 @@ import (
 // real gives what scripts/real-engines.sh has installed.
 func real(t *testing.T, name string) string {
 	t.Helper()
+	require.Regexp(t, "^Test(Llama|VLLM|Envoy)", t.Name(), "these are the names of tests with real engines")
 	v := os.Getenv(name)
 	if v == "" {
 		t.Skipf("%s is not set: run `env $(scripts/real-engines.sh) go test ./integration`", name)
