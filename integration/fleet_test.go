@@ -29,7 +29,7 @@ type place struct {
 	link    *networkPlace // nil on this machine
 }
 
-func (p place) addr(t *testing.T) string {
+func (p place) addr(t testing.TB) string {
 	if p.netns == "" {
 		return freeAddress(t)
 	}
@@ -63,7 +63,7 @@ type dataPlane struct {
 // fleet is a control plane of three members, data planes of two clusters, an engine near
 // each, and clients of both.
 type fleet struct {
-	t       *testing.T
+	t       testing.TB
 	binary  string
 	dir     string
 	file    string
@@ -93,7 +93,7 @@ func (o *fleetOptions) place(name string) place {
 }
 
 // startFleet runs it all until every data plane routes by the leader's plan and answers come.
-func startFleet(t *testing.T, o fleetOptions) *fleet {
+func startFleet(t testing.TB, o fleetOptions) *fleet {
 	t.Helper()
 	path, err := binary()
 	require.NoError(t, err)
@@ -357,7 +357,7 @@ func (l *load) resume(cluster string) {
 // loadRates are requests/s by cluster.
 var loadRates = map[string]int{"x": 30, "y": 10}
 
-func startLoad(t *testing.T, planes []*dataPlane) *load {
+func startLoad(t testing.TB, planes []*dataPlane) *load {
 	l := &load{answered: map[string]int{}, paused: map[string]bool{}, idle: map[string]*sync.WaitGroup{}}
 	for _, d := range planes {
 		l.idle[d.cluster] = &sync.WaitGroup{}
@@ -438,7 +438,7 @@ func (l *load) counts() (answered map[string]int, failed []string) {
 }
 
 // more waits until so many more requests were answered at each cluster.
-func (l *load) more(t *testing.T, n int) {
+func (l *load) more(t testing.TB, n int) {
 	t.Helper()
 	before, _ := l.counts()
 	deadline := time.After(time.Minute)
@@ -467,7 +467,7 @@ func (f *fleet) noneFailed() {
 }
 
 // runCommand is run of a whole command line.
-func runCommand(t *testing.T, command []string) *process {
+func runCommand(t testing.TB, command []string) *process {
 	t.Helper()
 	return run(t, command[0], command[1:]...)
 }

@@ -21,7 +21,7 @@ type said struct {
 
 // history is what members and data planes did, as their logs tell.
 type history struct {
-	t       *testing.T
+	t       testing.TB
 	members []said
 	planes  []said
 }
@@ -100,7 +100,7 @@ const took = 2 * time.Second
 
 // operations are what one process did. Its log has the time when a thing was done; when it
 // began is not before the last thing that it did. A leader may have stood still between.
-func (s said) operations(t *testing.T, client int) (out []porcupine.Operation) {
+func (s said) operations(t testing.TB, client int) (out []porcupine.Operation) {
 	last := int64(0)
 	for _, m := range stampLine.FindAllStringSubmatch(s.process.log.all(), -1) {
 		at, err := time.Parse(time.RFC3339Nano, m[1])

@@ -20,7 +20,7 @@ import (
 )
 
 // real gives what scripts/real-engines.sh has installed.
-func real(t *testing.T, name string) string {
+func real(t testing.TB, name string) string {
 	t.Helper()
 	require.Regexp(t, "^Test(Llama|VLLM|Envoy)", t.Name(), "these are the names of tests with real engines")
 	v := os.Getenv(name)
@@ -58,13 +58,13 @@ var binary = sync.OnceValues(func() (string, error) {
 
 // process is a program that runs until the test ends or stops it.
 type process struct {
-	t    *testing.T
+	t    testing.TB
 	cmd  *exec.Cmd
 	log  lockedBuffer
 	done chan struct{}
 }
 
-func run(t *testing.T, name string, args ...string) *process {
+func run(t testing.TB, name string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: exec.Command(name, args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
@@ -140,7 +140,7 @@ func (l *lockedBuffer) all() string {
 }
 
 // freeAddress gives an address on which nobody listens at this moment.
-func freeAddress(t *testing.T) string {
+func freeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
