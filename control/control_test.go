@@ -251,7 +251,7 @@ func (failing) Plan(*fleet.View, *fleet.Plan) (*fleet.Plan, error) {
 	return nil, errors.New("out of ideas")
 }
 
-func newControl(t *testing.T, c *config.Config, st store.Store, planPath string) *Control {
+func newControl(t testing.TB, c *config.Config, st store.Store, planPath string) *Control {
 	t.Helper()
 	plane := New(Options{Config: c, Store: st, PlanPath: planPath, Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(plane.stop)
