@@ -38,6 +38,8 @@ func newMetrics(c *Control, r prometheus.Registerer) *metrics {
 type collector Control
 
 var (
+	descLeading   = prometheus.NewDesc("wardrop_control_leading", "1 while this member leads; its other metrics of plans are of its own last one.", nil, nil)
+	descOverrides = prometheus.NewDesc("wardrop_control_overrides", "What operators override, by kind.", []string{"kind"}, nil)
 	descEpoch     = prometheus.NewDesc("wardrop_control_epoch", "Epoch of this leader.", nil, nil)
 	descVersion   = prometheus.NewDesc("wardrop_control_plan_version", "Version of the plan in force.", nil, nil)
 	descAge       = prometheus.NewDesc("wardrop_control_plan_age_seconds", "Time since the plan in force was published.", nil, nil)
@@ -57,7 +59,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descEpoch, descVersion, descAge, descGap, descObjective, descFallback, descHold, descPlanes, descLoad, descCapacity, descPrice, descSlowdown, descDoubt, descDemand, descMissed} {
+	for _, d := range []*prometheus.Desc{descLeading, descOverrides, descEpoch, descVersion, descAge, descGap, descObjective, descFallback, descHold, descPlanes, descLoad, descCapacity, descPrice, descSlowdown, descDoubt, descDemand, descMissed} {
 		ch <- d
 	}
 }
@@ -78,6 +80,18 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for cluster, n := range planes {
 		gauge(descPlanes, float64(n), cluster)
+	}
+	leads := 0.0
+	if c.leading.Load() {
+		leads = 1
+	}
+	gauge(descLeading, leads)
+	pinned := map[string]int{}
+	for _, o := range c.overrides.at(time.Now()) {
+		pinned[o.Kind]++
+	}
+	for kind := range overrideKinds {
+		gauge(descOverrides, float64(pinned[kind]), kind)
 	}
 	s := c.state.Load()
 	if s == nil {
