@@ -2,6 +2,7 @@ package integration
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,6 +36,13 @@ func real(t testing.TB, name string) string {
 var scratch string
 
 func TestMain(m *testing.M) {
+	// The tests wait for processes most of the time: twice as many as there are cores for.
+	flag.Parse()
+	if parallel := flag.Lookup("test.parallel").Value; parallel.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		if err := parallel.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0))); err != nil {
+			panic(err)
+		}
+	}
 	var err error
 	if scratch, err = os.MkdirTemp("", "wardrop-integration"); err != nil {
 		panic(err)

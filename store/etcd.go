@@ -88,11 +88,7 @@ func (s *Etcd) campaign(ctx context.Context, above uint64) (Term, error) {
 	if err != nil {
 		return Term{}, err
 	}
-	waiting, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(session.Ctx(), cancel)() // without its lease it waits for nothing
-	// Who leads already campaigns again without waiting.
-	if err := election.Campaign(waiting, s.o.Name); err != nil {
+	if err := s.elect(ctx, session, election); err != nil {
 		s.drop(session)
 		return Term{}, fmt.Errorf("store: campaign: %w", err)
 	}
@@ -102,6 +98,23 @@ func (s *Etcd) campaign(ctx context.Context, above uint64) (Term, error) {
 		return Term{}, err
 	}
 	return Term{Epoch: epoch, Lost: session.Done()}, nil
+}
+
+// elect waits until a candidate is the leader; who leads already is at once. It does not wait
+// for etcd when it is no longer wanted, as Campaign does to take the candidate back.
+func (s *Etcd) elect(ctx context.Context, session *concurrency.Session, election *concurrency.Election) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	elected := make(chan error, 1)
+	s.wg.Go(func() { elected <- election.Campaign(ctx, s.o.Name) })
+	select {
+	case err := <-elected:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-session.Done():
+		return errors.New("the lease has ended")
+	}
 }
 
 // candidate gives the session and the election that go on, or begins new ones.
