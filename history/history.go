@@ -1,0 +1,266 @@
+package history
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/suppose"
+)
+
+const (
+	// Keep is how long records are kept.
+	Keep = 24 * time.Hour
+	// inMemory is how many are kept without a directory.
+	inMemory = 64
+)
+
+// Entry is a record that there is.
+type Entry struct {
+	Epoch   uint64    `json:"epoch"`
+	Version uint64    `json:"version"`
+	Time    time.Time `json:"time"`
+	Bytes   int64     `json:"bytes,omitempty"` // on disk
+
+	record *suppose.Record // without a directory
+}
+
+func (e *Entry) name() string {
+	return fmt.Sprintf("%d-%d-%d.json.gz", e.Epoch, e.Version, e.Time.UnixMilli())
+}
+
+func (e *Entry) compare(epoch, version uint64) int {
+	a, b := [2]uint64{e.Epoch, e.Version}, [2]uint64{epoch, version}
+	return slices.Compare(a[:], b[:])
+}
+
+// History is the records there are. Safe for concurrent use.
+type History struct {
+	dir   string
+	limit int64 // bytes
+
+	mu      sync.Mutex
+	entries []Entry // by epoch and version
+	bytes   int64
+}
+
+// Open finds what a directory holds, which is created if need be; limit bounds it, in bytes. An
+// empty dir keeps the newest few in memory.
+func Open(dir string, limit int64) (*History, error) {
+	h := &History{dir: dir, limit: limit}
+	if dir == "" {
+		return h, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
+	for _, f := range files {
+		var e Entry
+		var milli int64
+		n, _ := fmt.Sscanf(f.Name(), "%d-%d-%d.json.gz", &e.Epoch, &e.Version, &milli)
+		info, err := f.Info()
+		if e.Time = time.UnixMilli(milli); n != 3 || err != nil || e.name() != f.Name() {
+			continue // it is not ours
+		}
+		e.Bytes = info.Size()
+		h.insert(e)
+	}
+	return h, nil
+}
+
+// insert puts an entry in its place.
+func (h *History) insert(e Entry) {
+	i, found := slices.BinarySearchFunc(h.entries, e, func(x, y Entry) int { return x.compare(y.Epoch, y.Version) })
+	if found {
+		h.bytes -= h.entries[i].Bytes
+		h.entries[i] = e
+	} else {
+		h.entries = slices.Insert(h.entries, i, e)
+	}
+	h.bytes += e.Bytes
+}
+
+// Add keeps a record, and forgets the oldest beyond a day and the limit. The record is not
+// to be changed afterwards.
+func (h *History) Add(r *suppose.Record) error {
+	e := Entry{Epoch: r.Epoch, Version: r.Version, Time: r.Time.Truncate(time.Millisecond).Round(0)}
+	if h.dir == "" {
+		e.record = r
+	} else {
+		var err error
+		if e.Bytes, err = write(filepath.Join(h.dir, e.name()), r); err != nil {
+			return fmt.Errorf("history: %w", err)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.insert(e)
+	return h.forget(r.Time)
+}
+
+func (h *History) forget(now time.Time) error {
+	var errs []error
+	for len(h.entries) > 1 {
+		e := &h.entries[0]
+		if now.Sub(e.Time) <= Keep && h.bytes <= h.limit && (h.dir != "" || len(h.entries) <= inMemory) {
+			break
+		}
+		if h.dir != "" {
+			if err := os.Remove(filepath.Join(h.dir, e.name())); err != nil && !errors.Is(err, os.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+		h.bytes -= e.Bytes
+		h.entries = slices.Delete(h.entries, 0, 1)
+	}
+	return errors.Join(errs...)
+}
+
+func write(path string, r *suppose.Record) (int64, error) {
+	f, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o644))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = f.Cleanup() }()
+	buffered := bufio.NewWriterSize(f, 1<<16)
+	packed, err := gzip.NewWriterLevel(buffered, gzip.BestSpeed)
+	if err != nil {
+		return 0, err
+	}
+	if err := json.NewEncoder(packed).Encode(slim(r)); err != nil {
+		return 0, err
+	}
+	if err := errors.Join(packed.Close(), buffered.Flush()); err != nil {
+		return 0, err
+	}
+	size, err := f.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return 0, err
+	}
+	return size, f.CloseAtomicallyReplace()
+}
+
+// slim leaves out what of a plan nobody is sent.
+func slim(r *suppose.Record) *suppose.Record {
+	out, plan := *r, *r.Plan
+	plan.Rows = slices.Clone(plan.Rows)
+	for i := range plan.Rows {
+		plan.Rows[i].Arcs = slices.DeleteFunc(slices.Clone(plan.Rows[i].Arcs), func(a fleet.Arc) bool { return a.Weight == 0 })
+	}
+	out.Plan = &plan
+	return &out
+}
+
+// Entries lists the records, the oldest first.
+func (h *History) Entries() []Entry {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.entries)
+}
+
+// ErrGone reports plans that are not recorded.
+var ErrGone = errors.New("there is no record of that plan")
+
+// Span reads the records from one to another, both included, the oldest first. The error
+// wraps ErrGone if one of the two is not there.
+func (h *History) Span(from, to [2]uint64) ([]*suppose.Record, error) {
+	entries := h.Entries()
+	find := func(at [2]uint64) (int, error) {
+		i, found := slices.BinarySearchFunc(entries, at, func(e Entry, at [2]uint64) int { return e.compare(at[0], at[1]) })
+		if !found {
+			return 0, fmt.Errorf("%w: %d.%d; %s", ErrGone, at[0], at[1], span(entries))
+		}
+		return i, nil
+	}
+	first, err := find(from)
+	if err != nil {
+		return nil, err
+	}
+	last, err := find(to)
+	if err != nil {
+		return nil, err
+	}
+	if first > last {
+		return nil, fmt.Errorf("%d.%d is after %d.%d", from[0], from[1], to[0], to[1])
+	}
+	out := make([]*suppose.Record, 0, last-first+1)
+	for i := first; i <= last; i++ {
+		r, err := h.read(&entries[i])
+		if err != nil {
+			return nil, fmt.Errorf("plan %d.%d: %w", entries[i].Epoch, entries[i].Version, err)
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+func span(entries []Entry) string {
+	if len(entries) == 0 {
+		return "none is recorded yet"
+	}
+	a, b := &entries[0], &entries[len(entries)-1]
+	return fmt.Sprintf("there are %d.%d to %d.%d", a.Epoch, a.Version, b.Epoch, b.Version)
+}
+
+func (h *History) read(e *Entry) (*suppose.Record, error) {
+	if e.record != nil {
+		return e.record, nil
+	}
+	f, err := os.Open(filepath.Join(h.dir, e.name()))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	packed, err := gzip.NewReader(bufio.NewReaderSize(f, 1<<16))
+	if err != nil {
+		return nil, err
+	}
+	return decode(packed)
+}
+
+// maxRecord bounds what a record unpacks to, in bytes.
+const maxRecord = 1 << 30
+
+func decode(r io.Reader) (*suppose.Record, error) {
+	out := &suppose.Record{}
+	if err := json.NewDecoder(io.LimitReader(r, maxRecord)).Decode(out); err != nil {
+		return nil, err
+	}
+	if out.View == nil || out.Plan == nil {
+		return nil, errors.New("it holds no plan")
+	}
+	for _, row := range out.Plan.Rows {
+		for _, a := range row.Arcs {
+			if a.Engine < 0 || int(a.Engine) >= len(out.Plan.Engines) {
+				return nil, errors.New("it names an engine that it does not describe")
+			}
+		}
+	}
+	return out, out.View.Validate()
+}
+
+// Parse reads a plan's number as people write it: EPOCH.VERSION.
+func Parse(s string) ([2]uint64, error) {
+	var at [2]uint64
+	var rest string
+	if n, _ := fmt.Sscanf(s+" ", "%d.%d%s", &at[0], &at[1], &rest); n != 2 || strings.TrimSpace(s) != fmt.Sprintf("%d.%d", at[0], at[1]) {
+		return at, fmt.Errorf("%q is no plan: write it EPOCH.VERSION, like 3.17", s)
+	}
+	return at, nil
+}
