@@ -36,6 +36,8 @@ var floors = map[string][]string{
 	"policy/static":         {"fleet", "policy", "policy/internal/table"},
 	"policy/proportional":   {"fleet", "policy", "policy/internal/table"},
 	"explain":               {"fleet"},
+	"suppose":               {"fleet", "latency"},
+	"history":               {"fleet", "suppose"},
 	"guard":                 {"fleet", "policy", "policy/certify"},
 	"testengine":            {"enginemodel", "fleet"},
 	"signals":               {"api/wardropv1"},
@@ -47,23 +49,23 @@ var floors = map[string][]string{
 	"collect":               {"api/wardropv1", "fleet", "signals", "weights"},
 	"proxy":                 {"api/wardropv1", "collect", "config", "fleet", "protect", "route", "signals", "weights"},
 	"tick":                  {"api/wardropv1", "config", "fleet", "guard", "latency", "policy", "policy/optimal", "policy/proportional", "policy/static", "protect"},
-	"control":               {"api/wardropv1", "config", "fleet", "guard", "latency", "policy", "policy/optimal", "protect", "relay", "signals", "store", "tick", "weights"},
+	"control":               {"api/wardropv1", "config", "fleet", "guard", "history", "latency", "policy", "policy/optimal", "policy/proportional", "protect", "relay", "signals", "store", "suppose", "tick", "weights"},
 	"relay":                 {"api/wardropv1", "fleet", "signals", "weights"},
 	"sim":                   {"api/wardropv1", "config", "enginemodel", "fleet", "fleetgen", "guard", "latency", "policy", "policy/optimal", "protect", "route", "tick"},
 	"sim/baseline":          {"enginemodel", "fleet", "route", "sim"},
 	"discover":              {"config"},
 	"discover/kube":         {"config", "discover"},
-	"admin":                 {"collect", "control", "explain", "guard", "proxy", "relay", "store"},
+	"admin":                 {"collect", "control", "explain", "guard", "history", "proxy", "relay", "store", "suppose"},
 	"integration":           {},
-	"cmd/wardrop": {"admin", "collect", "config", "control", "discover", "discover/kube", "enginemodel", "examples", "explain", "fleet", "fleetgen", "loadgen",
+	"cmd/wardrop": {"admin", "collect", "config", "control", "discover", "discover/kube", "enginemodel", "examples", "explain", "fleet", "fleetgen", "history", "loadgen",
 		"policy/optimal", "proxy", "relay", "sim", "sim/baseline",
-		"store", "testengine", "tick"},
+		"store", "suppose", "testengine", "tick"},
 	"": {},
 }
 
 // pure lists the rooms below the line: no I/O, no clock, no goroutine, no global
 // randomness.
-var pure = []string{"fleet", "fleetgen", "api", "route", "protect", "latency", "enginemodel", "explain", "guard",
+var pure = []string{"fleet", "fleetgen", "api", "route", "protect", "latency", "enginemodel", "explain", "suppose", "guard",
 	"policy", "policy/internal/table", "policy/optimal", "policy/certify", "policy/proportional", "policy/static"}
 
 type pkg struct {

@@ -105,6 +105,7 @@ func Control(c *control.Control, metrics prometheus.Gatherer) http.Handler {
 		answer(w, http.StatusOK, why)
 	})
 	pin(mux, c)
+	suppositions(mux, c)
 	return mux
 }
 

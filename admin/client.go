@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,12 +14,15 @@ import (
 
 	"github.com/wardrop-lb/wardrop/explain"
 	"github.com/wardrop-lb/wardrop/store"
+	"github.com/wardrop-lb/wardrop/suppose"
 )
 
 // Client talks to the admin API of a control plane.
 type Client struct {
 	// Base is the API's URL or host:port.
 	Base string
+
+	patience time.Duration // clientTimeout if 0
 }
 
 const clientTimeout = 10 * time.Second
@@ -80,13 +84,50 @@ func (c Client) Join(ctx context.Context, joins store.Peer) ([]store.Peer, error
 	return out.Members, err
 }
 
+// Plans asks which plans are recorded.
+func (c Client) Plans(ctx context.Context) (*Plans, error) {
+	var out Plans
+	return &out, c.get(ctx, "/v1/plans", &out)
+}
+
+// WhyChange asks how one recorded plan became another, each named EPOCH.VERSION.
+func (c Client) WhyChange(ctx context.Context, from, to string) (*suppose.Change, error) {
+	var out suppose.Change
+	return &out, c.slowly().get(ctx, "/v1/why/change?"+url.Values{"from": {from}, "to": {to}}.Encode(), &out)
+}
+
+// Thresholds asks what would have to be different for an engine to get traffic of a row.
+func (c Client) Thresholds(ctx context.Context, cluster, model, engine string) ([]suppose.Threshold, error) {
+	var out Thresholds
+	err := c.slowly().get(ctx, "/v1/why/thresholds?"+url.Values{"cluster": {cluster}, "model": {model}, "engine": {engine}}.Encode(), &out)
+	return out.Thresholds, err
+}
+
+// WhatIf asks for the plan that would follow.
+func (c Client) WhatIf(ctx context.Context, changes suppose.Changes) (*suppose.Outcome, error) {
+	var out suppose.Outcome
+	return &out, c.slowly().do(ctx, http.MethodPost, "/v1/what-if", changes, &out)
+}
+
+// Advice asks what an operator may want to do.
+func (c Client) Advice(ctx context.Context) (*suppose.Advice, error) {
+	var out suppose.Advice
+	return &out, c.slowly().get(ctx, "/v1/advice", &out)
+}
+
+// slowly waits longer: what is asked for needs many solves.
+func (c Client) slowly() Client {
+	c.patience = 5 * time.Minute
+	return c
+}
+
 func (c Client) get(ctx context.Context, path string, into any) error {
 	return c.do(ctx, http.MethodGet, path, nil, into)
 }
 
 // do asks, with a body unless it is nil; into is nil where nothing is answered.
 func (c Client) do(ctx context.Context, method, path string, body, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.patience, clientTimeout))
 	defer cancel()
 	base := c.Base
 	if !strings.Contains(base, "://") {

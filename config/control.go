@@ -23,6 +23,9 @@ type Control struct {
 	GoodFor Duration `yaml:"good_for"`
 	// Guard holds plans back that are not to be believed.
 	Guard Guard `yaml:"guard"`
+	// History bounds the space on disk for the plans of the last day, from which changes
+	// are explained. Default 256MiB.
+	History Size `yaml:"history"`
 	// Members are the processes of a control plane that survives the loss of one: one
 	// leads, the others stand by. Three, or five; each is started by its name. They take
 	// the place of listen, admin and data. Default: one.
@@ -121,6 +124,7 @@ func (c *Control) setDefaults() {
 	set(&c.Store, "embedded")
 	set(&c.GoodFor, Duration(30*time.Second))
 	set(&c.Guard.Movement, 0.5)
+	set(&c.History, 256<<20)
 	set(&c.Heartbeat, Duration(100*time.Millisecond))
 	set(&c.Etcd.Prefix, "/wardrop")
 	set(&c.Etcd.Lease, Duration(3*time.Second))

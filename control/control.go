@@ -15,9 +15,11 @@ import (
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/guard"
+	"github.com/wardrop-lb/wardrop/history"
 	"github.com/wardrop-lb/wardrop/relay"
 	"github.com/wardrop-lb/wardrop/signals"
 	"github.com/wardrop-lb/wardrop/store"
+	"github.com/wardrop-lb/wardrop/suppose"
 	"github.com/wardrop-lb/wardrop/tick"
 	"github.com/wardrop-lb/wardrop/weights"
 )
@@ -36,8 +38,10 @@ type Options struct {
 	// a member that leads next; empty for nowhere.
 	Name         string
 	SnapshotPath string
-	Registry     prometheus.Registerer
-	Log          *slog.Logger
+	// History keeps the plans of the last day; nil for the newest few in memory.
+	History  *history.History
+	Registry prometheus.Registerer
+	Log      *slog.Logger
 }
 
 // Control is a control plane. Safe for concurrent use.
@@ -55,6 +59,10 @@ type Control struct {
 	leading   atomic.Bool
 	started   time.Time
 	stop      context.CancelFunc
+
+	history  *history.History
+	recorded chan *suppose.Record // to be written
+	asking   chan struct{}        // turns of questions
 
 	// Of Run alone, over all terms:
 	last   *fleet.Plan
@@ -83,6 +91,10 @@ func New(o Options) *Control {
 	c := &Control{
 		options: o, store: o.Store, planPath: o.PlanPath, log: o.Log, reports: newReports(),
 		publisher: weights.NewPublisher(ctx), stop: stop, started: time.Now(),
+		history: o.History, recorded: make(chan *suppose.Record, 1), asking: make(chan struct{}, asks),
+	}
+	if c.history == nil {
+		c.history, _ = history.Open("", 0) // in memory: it cannot fail
 	}
 	c.config.Store(o.Config)
 	c.metrics = newMetrics(c, o.Registry)
@@ -126,6 +138,7 @@ func (c *Control) Run(ctx context.Context) error {
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	running.Go(func() { c.keepHistory(ctx) })
 	running.Go(func() { c.store.Watch(ctx, c.overrides.set) })
 	last, err := load(c.planPath)
 	if err != nil {

@@ -166,6 +166,7 @@ func (l *leader) tick(now time.Time) {
 	l.state.Store(&State{Plan: plan, View: view, Published: now, TickTook: took, Trouble: trouble, Hold: l.hold, Forecasts: l.memory.Forecasts()})
 	l.metrics.ticks.Observe(took.Seconds())
 	if changed {
+		l.record(cfg, l.overrides.at(now), view, plan)
 		l.log.Debug("plan published", "epoch", l.epoch, "version", l.version, "gap", plan.Gap)
 	}
 	if changed || now.Sub(l.saved) > saveAfter {

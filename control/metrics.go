@@ -7,6 +7,7 @@ import (
 
 	"github.com/wardrop-lb/wardrop/guard"
 	"github.com/wardrop-lb/wardrop/policy/optimal"
+	"github.com/wardrop-lb/wardrop/suppose"
 )
 
 // metrics are the control plane's; docs/metrics.md describes them. Labels come
@@ -54,12 +55,14 @@ var (
 	descDoubt     = prometheus.NewDesc("wardrop_control_engine_doubt", "Relative standard error of an engine's profile that is learned; 1 while it is a guess.", []string{"engine"}, nil)
 	descDemand    = prometheus.NewDesc("wardrop_control_demand_rate", "Requests/s that are expected in the next tick, as measured.", []string{"cluster", "model", "priority"}, nil)
 	descMissed    = prometheus.NewDesc("wardrop_control_demand_missed", "By which part of itself that was wrong, in the mean.", []string{"cluster", "model", "priority"}, nil)
+	descReplicas  = prometheus.NewDesc("wardrop_control_replicas", "Engines that serve a model in a region.", []string{"model", "region"}, nil)
+	descDesired   = prometheus.NewDesc("wardrop_control_desired_replicas", "Engines that a model's load in a region, refused requests included, would keep three quarters busy.", []string{"model", "region"}, nil)
 	descPrice     = prometheus.NewDesc("wardrop_control_engine_price_seconds", "What one more unit of work at an engine costs everybody.", []string{"engine"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLeading, descOverrides, descEpoch, descVersion, descAge, descGap, descObjective, descFallback, descHold, descPlanes, descLoad, descCapacity, descPrice, descSlowdown, descDoubt, descDemand, descMissed} {
+	for _, d := range []*prometheus.Desc{descLeading, descOverrides, descEpoch, descVersion, descAge, descGap, descObjective, descFallback, descHold, descPlanes, descReplicas, descDesired, descLoad, descCapacity, descPrice, descSlowdown, descDoubt, descDemand, descMissed} {
 		ch <- d
 	}
 }
@@ -126,6 +129,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for of, f := range s.Forecasts {
 		gauge(descDemand, f.Rate, of.Cluster, of.Model, of.Priority.String())
 		gauge(descMissed, f.Missed, of.Cluster, of.Model, of.Priority.String())
+	}
+	for _, r := range suppose.CountReplicas(s.View, s.Plan) {
+		gauge(descReplicas, float64(r.Engines), r.Model, r.Region)
+		gauge(descDesired, float64(r.Desired), r.Model, r.Region)
 	}
 	for i := range s.Plan.Engines {
 		e := &s.Plan.Engines[i]

@@ -244,7 +244,7 @@ func binomial(n, k int) float64 {
 }
 
 // negligible is a weight that is not worth a word.
-const negligible = 1e-9
+const negligible = 1e-7
 
 func (c *Change) gather(first, last *Record, sums map[[3]string]map[Input]float64, what map[Input][]string) {
 	was, is := arcs(first.Plan), arcs(last.Plan)
@@ -303,6 +303,7 @@ func (c *Change) words() {
 	for _, in := range c.Inputs {
 		what := strings.Join(in.What, ", ")
 		switch {
+		case in.Share < 0.005 && !deliberate(in.Input): // measurements always move a little
 		case in.Input == Guard:
 			c.Words = append(c.Words, fmt.Sprintf("The guard rails account for %.0f %% of what moved.", 100*in.Share))
 		case in.Input == Path:
@@ -316,6 +317,11 @@ func (c *Change) words() {
 	for _, h := range c.Holds {
 		c.Words = append(c.Words, "Held back: "+h)
 	}
+}
+
+// deliberate tells of inputs that somebody has moved, and who may wonder that nothing came of it.
+func deliberate(in Input) bool {
+	return in == InputOverride || in == InputPolicy || in == InputMembership
 }
 
 func sentence(in Input) string { return strings.ToUpper(string(in[:1])) + string(in[1:]) }

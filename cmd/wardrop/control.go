@@ -14,6 +14,7 @@ import (
 	"github.com/wardrop-lb/wardrop/control"
 	"github.com/wardrop-lb/wardrop/discover"
 	"github.com/wardrop-lb/wardrop/discover/kube"
+	"github.com/wardrop-lb/wardrop/history"
 )
 
 type controlCmd struct {
@@ -60,10 +61,14 @@ func (c *controlCmd) Run(env *environment) error {
 		return err
 	}
 	defer hangUp()
+	kept, err := history.Open(filepath.Join(self.Data, "history"), int64(cfg.Control.History))
+	if err != nil {
+		return err
+	}
 	registry := newRegistry()
 	plane := control.New(control.Options{
 		Config: cfg, Store: st, PlanPath: filepath.Join(self.Data, "plan.json"), Peers: peers, Name: self.Name,
-		SnapshotPath: filepath.Join(self.Data, "snapshots"), Registry: registry, Log: env.log,
+		SnapshotPath: filepath.Join(self.Data, "snapshots"), History: kept, Registry: registry, Log: env.log,
 	})
 	server := newGRPCServer()
 	plane.Register(server)

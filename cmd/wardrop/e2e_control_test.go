@@ -226,6 +226,46 @@ func TestDrain(t *testing.T) {
 	require.Contains(t, errors, `there is no engine "nobody"`)
 }
 
+// TestSuppose asks for what another solve answers.
+func TestSuppose(t *testing.T) {
+	t.Parallel()
+	c := startControlPlane(t)
+	say := func(args ...string) string {
+		t.Helper()
+		code, out, errors := wardrop(t, append(args, "-c", c.file)...)
+		require.Zero(t, code, errors)
+		return out
+	}
+	out := say("what-if", "--drain", "near")
+	require.Regexp(t, `near +\d\.\d+ +0\.0000`, out)
+	require.Contains(t, out, "of the traffic would go elsewhere")
+	require.Contains(t, say("what-if", "--demand", "*/*=1"), "\n0.0 % of the traffic would go elsewhere.\n")
+	require.Contains(t, say("advise"), "DESIRED")
+	first := say("why", "change", "--list")
+	require.Regexp(t, `^\d+\.1 `, first)
+
+	c.edit("rate: 120", "rate: 12")
+	c.until("there is another plan", func() bool { p := c.plan(); return p != nil && p.Version > 1 })
+	c.until("it is recorded", func() bool { return say("why", "change", "--list") != first })
+	out = say("why", "change")
+	require.Contains(t, out, "Demand accounts for 100 % of what moved: standard for demo of a from 120 to 12 requests/s.")
+	require.Regexp(t, `near .* demand [+-]0\.\d+`, out)
+	out = say("why", "weight", "--cluster", "a", "--model", "demo", "--engine", "far")
+	require.Contains(t, out, "It would get some at a demand of ")
+
+	for want, args := range map[string][]string{
+		"nothing is supposed to be different":   {"what-if"},
+		"write it CLUSTER/MODEL=FACTOR":         {"what-if", "--demand", "a=2"},
+		`there is no engine "x" to drain`:       {"what-if", "--drain", "x"},
+		`"7" is no plan`:                        {"why", "change", "--from", "7", "--to", "8"},
+		"there is no record of that plan: 1.99": {"why", "change", "--from", "1.99", "--to", "1.100"},
+	} {
+		code, _, errors := wardrop(t, append(args, "-c", c.file)...)
+		require.NotZero(t, code)
+		require.Contains(t, errors, want)
+	}
+}
+
 // TestOverride pins and lists by command.
 func TestOverride(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,166 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/wardrop-lb/wardrop/config"
+	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/history"
+	"github.com/wardrop-lb/wardrop/policy"
+	"github.com/wardrop-lb/wardrop/policy/optimal"
+	"github.com/wardrop-lb/wardrop/policy/proportional"
+	"github.com/wardrop-lb/wardrop/store"
+	"github.com/wardrop-lb/wardrop/suppose"
+	"github.com/wardrop-lb/wardrop/tick"
+)
+
+// ErrNoPlan says that there is nothing yet to ask about.
+var ErrNoPlan = errors.New("there is no plan yet")
+
+// asks is how many questions that need solving are answered at a time: more would only make
+// the next plan late.
+const asks = 1
+
+// about gives what is in force, when it is a question's turn; done ends that.
+func (c *Control) about(ctx context.Context) (s *State, solve suppose.Solver, done func(), err error) {
+	if s = c.State(); s == nil {
+		return nil, nil, nil, ErrNoPlan
+	}
+	done, err = c.turn(ctx)
+	return s, solver(c.inForce(time.Now()).Policy), done, err
+}
+
+func (c *Control) turn(ctx context.Context) (done func(), err error) {
+	select {
+	case c.asking <- struct{}{}:
+		return func() { <-c.asking }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// solver makes plans as a policy would from nothing but a view and the last plan.
+func solver(c config.Policy) suppose.Solver {
+	return func(view *fleet.View, last *fleet.Plan) (*fleet.Plan, error) {
+		return tick.Policy(c, optimal.Options{Run: parallel}).Plan(view, last)
+	}
+}
+
+// WhatIf gives the plan that would follow if something were different now.
+func (c *Control) WhatIf(ctx context.Context, changes suppose.Changes) (*suppose.Outcome, error) {
+	s, solve, done, err := c.about(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return suppose.WhatIf(s.View, s.Plan, changes, solve)
+}
+
+// Thresholds tells what would have to be different for an engine to get traffic of a row.
+func (c *Control) Thresholds(ctx context.Context, cluster, model, engine string) ([]suppose.Threshold, error) {
+	s, solve, done, err := c.about(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return suppose.Thresholds(s.View, s.Plan, cluster, model, engine, solve)
+}
+
+// Advise tells where another engine would save time, which one idles, which distance hurts.
+func (c *Control) Advise(ctx context.Context) (*suppose.Advice, error) {
+	s, solve, done, err := c.about(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return suppose.Advise(s.View, s.Plan, solve)
+}
+
+// Plans lists the plans that are recorded, the oldest first.
+func (c *Control) Plans() []history.Entry { return c.history.Entries() }
+
+// mostSteps bounds the plans between that one explanation goes through.
+const mostSteps = 500
+
+// WhyChange explains how one recorded plan became another. The error wraps history.ErrGone if
+// one of them is not recorded.
+func (c *Control) WhyChange(ctx context.Context, from, to [2]uint64) (*suppose.Change, error) {
+	done, err := c.turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	records, err := c.history.Span(from, to)
+	if err != nil {
+		return nil, err
+	}
+	if len(records) > mostSteps {
+		return nil, fmt.Errorf("%d plans lie between: ask for %d at most", len(records), mostSteps)
+	}
+	return suppose.Explain(records, func(settings string, view *fleet.View, last *fleet.Plan) (*fleet.Plan, error) {
+		if ctx.Err() != nil {
+			return nil, ctx.Err() // who asked has gone
+		}
+		if settings == suppose.Frozen {
+			return policy.Rescale(view, last), nil
+		}
+		var p config.Policy
+		if err := json.Unmarshal([]byte(settings), &p); err != nil {
+			return nil, fmt.Errorf("the policy's settings cannot be read: %w", err)
+		}
+		return solver(p)(view, last)
+	})
+}
+
+// record keeps the plan that has just gone out. It does not wait for the disk: where that is
+// slower than plans change, some are not recorded.
+func (l *leader) record(cfg *config.Config, overrides []store.Override, view *fleet.View, plan *fleet.Plan) {
+	settings, err := json.Marshal(cfg.Policy)
+	if err != nil {
+		l.log.Warn("plan not recorded", "error", err)
+		return
+	}
+	if cfg.Policy.Name != proportional.Name { // who alone looks at it
+		calm := *view
+		calm.Engines = slices.Clone(view.Engines)
+		for i := range calm.Engines {
+			calm.Engines[i].Busy = 0
+		}
+		view = &calm
+	}
+	r := &suppose.Record{
+		Epoch: plan.Epoch, Version: plan.Version, Time: plan.Time, View: view, Plan: plan, Settings: string(settings), Overrides: map[string]string{},
+	}
+	for _, o := range overrides {
+		r.Overrides[o.Key()] = o.Value
+	}
+	if l.hold != nil {
+		r.Hold = l.hold.Reason
+	}
+	select {
+	case l.recorded <- r:
+	default:
+	}
+}
+
+// keepHistory writes what is recorded until ctx is done.
+func (c *Control) keepHistory(ctx context.Context) {
+	said := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case r := <-c.recorded:
+			err := c.history.Add(r)
+			if err != nil && !said {
+				c.log.Warn("plans are not recorded", "error", err)
+			}
+			said = err != nil
+		}
+	}
+}
