@@ -146,6 +146,7 @@ func (l *leader) tick(now time.Time) {
 	in.Released = frozen || l.released(switched, now)
 	plan = l.guarded(view, plan, in, now)
 	snapshots := tick.Cut(cfg, view, plan, tick.Members(planes))
+	tick.Steady(l.snapshots, snapshots)
 	// Data planes take what is younger within a version: a clock that went back makes a new one.
 	at := now.Round(0)
 	changed := !tick.Same(l.snapshots, snapshots) || at.Before(l.published)
