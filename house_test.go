@@ -40,7 +40,7 @@ var floors = map[string][]string{
 	"history":               {"fleet", "suppose"},
 	"guard":                 {"fleet", "policy", "policy/certify"},
 	"testengine":            {"enginemodel", "fleet"},
-	"signals":               {"api/wardropv1"},
+	"signals":               {"api", "api/wardropv1"},
 	"weights":               {"api", "api/wardropv1", "fleet"},
 	"store":                 {},
 	"loadgen":               {},
@@ -59,7 +59,7 @@ var floors = map[string][]string{
 	"integration":           {},
 	"cmd/wardrop": {"admin", "collect", "config", "control", "discover", "discover/kube", "enginemodel", "examples", "explain", "fleet", "fleetgen", "history", "loadgen",
 		"policy/optimal", "proxy", "relay", "sim", "sim/baseline",
-		"store", "suppose", "testengine", "tick"},
+		"store", "suppose", "testengine", "tick", "weights"},
 	"": {},
 }
 

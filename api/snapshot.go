@@ -32,16 +32,7 @@ func RowName(cluster, model string) string { return cluster + "/" + model }
 // EncodeSnapshot splits a snapshot into its resources. The head names the other
 // two with their digests.
 func EncodeSnapshot(s *fleet.Snapshot) (*pb.Saved, error) {
-	out := &pb.Saved{Engines: &pb.EngineTable{}, Head: &pb.Head{
-		Cluster: s.Cluster, Epoch: s.Epoch, Version: s.Version,
-		Published: timestamppb.New(s.Time), GoodFor: durationpb.New(s.GoodFor), Replicas: uint32(max(s.Replicas, 0)), Planes: s.Planes,
-	}}
-	for _, e := range s.Engines {
-		out.Engines.Engines = append(out.Engines.Engines, &pb.Engine{
-			Name: e.Name, Region: e.Region, Url: e.URL, Kind: e.Kind, Capacity: e.Capacity, Collector: e.Collector, Protocol: e.Protocol,
-			Metrics: e.Metrics, Names: encodeNames(e.Names),
-		})
-	}
+	out := &pb.Saved{Engines: encodeEngines(s.Engines), Head: EncodeHead(s)}
 	if err := addPart(out.Head, EngineType, EngineTableName, out.Engines); err != nil {
 		return nil, err
 	}
@@ -53,6 +44,48 @@ func EncodeSnapshot(s *fleet.Snapshot) (*pb.Saved, error) {
 		}
 	}
 	return out, nil
+}
+
+// EncodeHead is a snapshot's head, without its parts.
+func EncodeHead(s *fleet.Snapshot) *pb.Head {
+	return &pb.Head{
+		Cluster: s.Cluster, Epoch: s.Epoch, Version: s.Version, Wire: Wire,
+		Published: timestamppb.New(s.Time), GoodFor: durationpb.New(s.GoodFor), Replicas: uint32(max(s.Replicas, 0)), Planes: s.Planes,
+	}
+}
+
+// DecodeHead is a snapshot without its parts.
+func DecodeHead(h *pb.Head) *fleet.Snapshot {
+	return &fleet.Snapshot{
+		Epoch: h.GetEpoch(), Version: h.GetVersion(), Cluster: h.GetCluster(),
+		Time: h.GetPublished().AsTime(), GoodFor: h.GetGoodFor().AsDuration(), Replicas: int(h.GetReplicas()), Planes: h.GetPlanes(),
+	}
+}
+
+func encodeEngines(engines []fleet.SnapshotEngine) *pb.EngineTable {
+	out := &pb.EngineTable{Engines: make([]*pb.Engine, len(engines))}
+	for i := range engines {
+		out.Engines[i] = encodeEngine(&engines[i])
+	}
+	return out
+}
+
+func encodeEngine(e *fleet.SnapshotEngine) *pb.Engine {
+	return &pb.Engine{
+		Name: e.Name, Region: e.Region, Url: e.URL, Kind: e.Kind, Capacity: e.Capacity, Collector: e.Collector, Protocol: e.Protocol,
+		Metrics: e.Metrics, Names: encodeNames(e.Names),
+	}
+}
+
+func decodeEngines(t *pb.EngineTable) []fleet.SnapshotEngine {
+	out := make([]fleet.SnapshotEngine, len(t.GetEngines()))
+	for i, e := range t.GetEngines() {
+		out[i] = fleet.SnapshotEngine{
+			Name: e.Name, Region: e.Region, URL: e.Url, Kind: e.Kind, Capacity: e.Capacity, Collector: e.Collector, Protocol: e.Protocol,
+			Metrics: e.Metrics, Names: decodeNames(e.Names),
+		}
+	}
+	return out
 }
 
 func encodeNames(names map[string][]string) (out []*pb.Names) {
@@ -101,21 +134,14 @@ func DecodeSnapshot(p *pb.Saved) (*fleet.Snapshot, error) {
 	if p.GetHead() == nil || p.Engines == nil {
 		return nil, errors.New("snapshot: head or engine table is missing")
 	}
-	h := p.Head
-	s := &fleet.Snapshot{
-		Epoch: h.Epoch, Version: h.Version, Cluster: h.Cluster,
-		Time: h.Published.AsTime(), GoodFor: h.GoodFor.AsDuration(), Replicas: int(h.Replicas), Planes: h.Planes,
-	}
-	index := make(map[string]int32, len(p.Engines.Engines))
-	for i, e := range p.Engines.Engines {
-		index[e.Name] = int32(i)
-		s.Engines = append(s.Engines, fleet.SnapshotEngine{
-			Name: e.Name, Region: e.Region, URL: e.Url, Kind: e.Kind, Capacity: e.Capacity, Collector: e.Collector, Protocol: e.Protocol,
-			Metrics: e.Metrics, Names: decodeNames(e.Names),
-		})
+	s := DecodeHead(p.Head)
+	s.Engines = decodeEngines(p.Engines)
+	index := make(map[string]int32, len(s.Engines))
+	for i := range s.Engines {
+		index[s.Engines[i].Name] = int32(i)
 	}
 	for _, r := range p.Rows {
-		row, err := decodeRow(h.Cluster, r, index)
+		row, err := decodeRow(s.Cluster, r, index)
 		if err != nil {
 			return nil, fmt.Errorf("row %q: %w", r.Model, err)
 		}

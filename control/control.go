@@ -104,7 +104,7 @@ func New(o Options) *Control {
 // Register adds the signal and weight paths to a gRPC server.
 func (c *Control) Register(r grpc.ServiceRegistrar) {
 	c.publisher.Register(r)
-	pb.RegisterSignalsServer(r, &signals.Receiver{Handle: func(report *pb.ReportRequest) {
+	pb.RegisterSignalsServer(r, &signals.Receiver{Log: c.log, Handle: func(report *pb.ReportRequest) {
 		c.reports.add(report, time.Now())
 	}})
 }

@@ -197,16 +197,26 @@ func inRange(field string, x, low, high float64) error {
 // engines, hold finite weights that add up to 1 and shed fractions in 0..1. A
 // row with no weight at all is refused: nothing could serve its requests.
 func (s *Snapshot) Validate() error {
+	if err := s.ValidateHead(); err != nil {
+		return err
+	}
+	for i := range s.Rows {
+		if err := s.Rows[i].Validate(len(s.Engines)); err != nil {
+			return fmt.Errorf("row %q: %w", s.Rows[i].Model, err)
+		}
+	}
+	return nil
+}
+
+// ValidateHead reports what is wrong with a snapshot beside its rows, which Validate looks at
+// too.
+func (s *Snapshot) ValidateHead() error {
 	if s.Cluster == "" {
 		return errors.New("snapshot: no cluster")
 	}
-	for i := range s.Rows {
-		r := &s.Rows[i]
-		if i > 0 && s.Rows[i-1].Model >= r.Model {
-			return fmt.Errorf("row %q: rows are not sorted by model", r.Model)
-		}
-		if err := r.validate(len(s.Engines)); err != nil {
-			return fmt.Errorf("row %q: %w", r.Model, err)
+	for i := 1; i < len(s.Rows); i++ {
+		if s.Rows[i-1].Model >= s.Rows[i].Model {
+			return fmt.Errorf("row %q: rows are not sorted by model", s.Rows[i].Model)
 		}
 	}
 	return nil
@@ -215,7 +225,8 @@ func (s *Snapshot) Validate() error {
 // weightTolerance bounds the rounding in a row's sum of weights.
 const weightTolerance = 1e-6
 
-func (r *SnapshotRow) validate(engines int) error {
+// Validate reports what is wrong with the row of a snapshot of that many engines.
+func (r *SnapshotRow) Validate(engines int) error {
 	sum := 0.0
 	for _, t := range r.Targets {
 		if t.Engine < 0 || int(t.Engine) >= engines {

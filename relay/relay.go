@@ -79,7 +79,7 @@ func New(o Options) (*Relay, error) {
 // Register adds the weight path and the signal path to a gRPC server.
 func (r *Relay) Register(server grpc.ServiceRegistrar) {
 	r.options.Publisher.Register(server)
-	pb.RegisterSignalsServer(server, &signals.Receiver{Handle: r.forwarder.Handle})
+	pb.RegisterSignalsServer(server, &signals.Receiver{Handle: r.forwarder.Handle, Log: r.options.Log})
 }
 
 // Run relays until ctx is done. It may be called once.
@@ -155,13 +155,15 @@ type Upstream struct {
 
 // Client is one that is served.
 type Client struct {
-	Cluster  string  `json:"cluster"` // empty: a relay
-	Instance string  `json:"instance"`
-	Stock    bool    `json:"stock,omitempty"` // a stock Envoy or gRPC client
-	Epoch    uint64  `json:"epoch"`           // of the snapshot that it acknowledged last
-	Version  uint64  `json:"version"`
-	Refused  string  `json:"refused,omitempty"`
-	Age      float64 `json:"connected_seconds"`
+	Cluster  string `json:"cluster"` // empty: a relay
+	Instance string `json:"instance"`
+	Wire     int    `json:"wire"`  // that it speaks; 0: a stock Envoy or gRPC client
+	Epoch    uint64 `json:"epoch"` // of the snapshot that it acknowledged last
+	Version  uint64 `json:"version"`
+	// Refused is why it refused the newest, or was turned away if it is not connected.
+	Refused   string  `json:"refused,omitempty"`
+	Connected bool    `json:"connected"`
+	Since     float64 `json:"since_seconds"`
 }
 
 // Status tells how the relay is.
@@ -174,7 +176,7 @@ func (r *Relay) Status(now time.Time) Status {
 		s.Upstreams = append(s.Upstreams, Upstream(u))
 	}
 	for _, c := range r.options.Publisher.Subscriptions() {
-		s.Clients = append(s.Clients, Client{c.Cluster, c.Instance, c.Stock, c.Epoch, c.Version, c.Refused, now.Sub(c.Since).Seconds()})
+		s.Clients = append(s.Clients, Client{c.Cluster, c.Instance, c.Wire, c.Epoch, c.Version, c.Refused, c.Connected, now.Sub(c.Since).Seconds()})
 	}
 	return s
 }

@@ -73,7 +73,7 @@ func lead(t testing.TB, addr string) *leader {
 	l := &leader{Publisher: weights.NewPublisher(ctx), reports: make(chan *pb.ReportRequest, 1000), cancel: cancel}
 	l.node = serve(t, addr, func(r grpc.ServiceRegistrar) {
 		l.Register(r)
-		pb.RegisterSignalsServer(r, &signals.Receiver{Handle: func(r *pb.ReportRequest) { l.reports <- r }})
+		pb.RegisterSignalsServer(r, &signals.Receiver{Handle: func(r *pb.ReportRequest) { l.reports <- r }, Log: quiet})
 	})
 	return l
 }
@@ -304,7 +304,7 @@ func TestStockClientsAreServed(t *testing.T) {
 	require.Equal(t, uint32(750_000), load.Endpoints[0].LoadBalancingWeight.Value)
 	eventually(t, "it is a client", func() bool {
 		c := r.Status(time.Now()).Clients
-		return len(c) == 1 && c[0].Stock && c[0].Instance == "envoy"
+		return len(c) == 1 && c[0].Wire == 0 && c[0].Instance == "envoy"
 	})
 }
 

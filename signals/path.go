@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/status"
 
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 )
@@ -18,6 +20,9 @@ import (
 const (
 	retryFirst = 100 * time.Millisecond
 	retryMax   = 5 * time.Second
+	// retryAway is the most while there is no connection: trying costs nothing then, and the
+	// connection has a backoff of its own.
+	retryAway = time.Second
 )
 
 // path keeps a stream of reports open to one upstream.
@@ -53,7 +58,11 @@ func (p *path) run(ctx context.Context) {
 			return
 		case <-time.After(retry):
 		}
-		retry = min(2*retry, retryMax)
+		most := retryMax
+		if status.Code(err) == codes.Unavailable {
+			most = retryAway
+		}
+		retry = min(2*retry, most)
 	}
 }
 

@@ -2,8 +2,6 @@ package signals
 
 import (
 	"context"
-	"errors"
-	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -11,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/wardrop-lb/wardrop/api"
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 )
 
@@ -57,7 +56,7 @@ func (r *Reporter) Run(ctx context.Context) {
 // is new.
 func (r *Reporter) round(lanes []*lane, now time.Time) {
 	report := r.Build(now)
-	report.Partial = true
+	report.Partial, report.Wire = true, api.Wire
 	var whole *message
 	for _, l := range lanes {
 		if l.wantsAll() && whole == nil {
@@ -148,26 +147,5 @@ func (l *lane) run(ctx context.Context, send func(*message) error) error {
 				return err
 			}
 		}
-	}
-}
-
-// Receiver is an upstream's end of the signal path.
-type Receiver struct {
-	pb.UnimplementedSignalsServer
-	// Handle takes a report; it may be called from many goroutines.
-	Handle func(*pb.ReportRequest)
-}
-
-// Report takes one data plane's reports until it goes away.
-func (r *Receiver) Report(stream grpc.ClientStreamingServer[pb.ReportRequest, pb.ReportResponse]) error {
-	for {
-		report, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return stream.SendAndClose(&pb.ReportResponse{})
-		}
-		if err != nil {
-			return err
-		}
-		r.Handle(report)
 	}
 }

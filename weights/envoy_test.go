@@ -157,10 +157,10 @@ func TestStockGRPCClientFollowsThePlan(t *testing.T) {
 
 // TestUnknownNodesAreBounded: clients cannot fill the memory by naming clusters.
 func TestUnknownNodesAreBounded(t *testing.T) {
-	c := newNodeCache(resourcev3.ClusterType)
-	for i := range 2 * maxNodes {
-		_, err := c.find(fmt.Sprint(i))
-		require.Equal(t, i >= maxNodes, err != nil)
+	s := &stock{clusters: map[string]*stockCluster{}}
+	for i := range 2 * maxClusters {
+		_, err := s.find(fmt.Sprint(i), nil)
+		require.Equal(t, i >= maxClusters, err != nil)
 	}
-	require.Len(t, c.nodes, maxNodes)
+	require.Len(t, s.clusters, maxClusters)
 }

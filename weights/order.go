@@ -1,13 +1,13 @@
 package weights
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/wardrop-lb/wardrop/api"
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
@@ -24,6 +24,8 @@ func markOf(h *pb.Head) mark {
 	return mark{h.GetEpoch(), h.GetVersion(), h.GetPublished().AsTime().UnixNano()}
 }
 
+func markOfSnapshot(s *fleet.Snapshot) mark { return mark{s.Epoch, s.Version, s.Time.UnixNano()} }
+
 func (m mark) less(o mark) bool {
 	if m.epoch != o.epoch {
 		return m.epoch < o.epoch
@@ -36,23 +38,24 @@ func (m mark) less(o mark) bool {
 
 // candidate is a whole snapshot that an upstream holds.
 type candidate struct {
-	*pb.Saved
-	mark  mark
-	parts uint64 // digest of what the head names
+	cluster string
+	mark    mark
+	parts   uint64 // digest of what the head names
+	decode  func() (*fleet.Snapshot, error)
 }
 
-func newCandidate(p *pb.Saved) candidate {
+func newCandidate(h *pb.Head, decode func() (*fleet.Snapshot, error)) *candidate {
 	var b []byte
-	for _, part := range p.Head.GetParts() {
-		b = fmt.Appendf(b, "%s %q %x\n", part.TypeUrl, part.Name, part.Digest)
+	for _, p := range h.GetParts() {
+		b = binary.LittleEndian.AppendUint64(append(append(b, p.TypeUrl...), p.Name...), p.Digest)
 	}
-	return candidate{p, markOf(p.Head), api.Digest(b)}
+	return &candidate{h.GetCluster(), markOf(h), api.Digest(b), decode}
 }
 
 // content is what there is to save of a snapshot: time alone makes no new file each time.
 type content struct{ epoch, version, parts uint64 }
 
-func (c candidate) content() content { return content{c.mark.epoch, c.mark.version, c.parts} }
+func (c *candidate) content() content { return content{c.mark.epoch, c.mark.version, c.parts} }
 
 // refusal says why a snapshot was refused.
 type refusal struct {
@@ -60,11 +63,14 @@ type refusal struct {
 	kind string // the same while it would be the same to an operator: said once in the log
 }
 
+// Unwrap gives the reason.
+func (r *refusal) Unwrap() error { return r.error }
+
 func refuse(err error) *refusal { return &refusal{err, err.Error()} }
 
 // view is what one upstream holds of a cluster, as far as this stream has told.
 type view struct {
-	judged       *head
+	judged       *candidate
 	newest, peak mark     // of the head that was judged last, and the newest of all
 	refused      *refusal // of the one that was judged last
 	said         string   // the kind of refusal that was logged last
@@ -88,31 +94,27 @@ type place struct {
 func (s *Subscriber) take(u *upstream, r *discovery.DeltaDiscoveryResponse) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	gone, err := u.assembly.add(r)
-	if err != nil {
-		s.note(u, &u.said, refuse(err))
-		u.spoilt = err
-		return err
+	gone, why := s.put(u, r)
+	if why != nil {
+		s.note(u, &u.said, why)
+		u.spoilt = why
+		return why
 	}
 	var errs []error
 	applied := false
-	for _, cluster := range slices.Sorted(maps.Keys(u.assembly.heads)) {
-		h, v := u.assembly.heads[cluster], u.viewOf(cluster)
-		if h == v.judged {
+	for _, c := range u.assembly.whole() {
+		v := u.viewOf(c.cluster)
+		if c == v.judged {
 			continue
 		}
-		p, ok := u.assembly.complete(h)
-		if !ok {
-			continue
-		}
-		u.spoilt, u.said, v.judged = nil, "", h
-		was := s.placeOf(cluster).mark
-		v.refused = s.offer(v, newCandidate(p))
+		u.spoilt, u.said, v.judged = nil, "", c
+		was := s.placeOf(c.cluster).mark
+		v.refused = s.offer(v, c)
 		s.note(u, &v.said, v.refused)
 		if v.refused != nil {
 			errs = append(errs, v.refused)
 		}
-		applied = applied || s.placeOf(cluster).mark != was
+		applied = applied || s.placeOf(c.cluster).mark != was
 	}
 	for _, cluster := range gone {
 		applied = s.remove(u, cluster) || applied
@@ -121,6 +123,47 @@ func (s *Subscriber) take(u *upstream, r *discovery.DeltaDiscoveryResponse) erro
 		s.Done()
 	}
 	return errors.Join(errs...)
+}
+
+// errMisfit says that what an upstream sends does not fit to what it sent before.
+var errMisfit = errors.New("the upstream must begin anew")
+
+// put adds a response to what its upstream sent before.
+func (s *Subscriber) put(u *upstream, r *discovery.DeltaDiscoveryResponse) (gone []string, why *refusal) {
+	spoken, err := s.spoken(r)
+	if err != nil {
+		return nil, &refusal{err, "wire"}
+	}
+	if spoken != 0 && spoken != u.spoken {
+		s.speak(u, spoken)
+	}
+	gone, err = u.assembly.add(r)
+	if err != nil && u.spoken > 1 {
+		s.speak(u, u.spoken)
+		err = fmt.Errorf("%w: %w", errMisfit, err)
+	}
+	if err != nil {
+		return nil, refuse(err)
+	}
+	return gone, nil
+}
+
+// spoken is the wire of a response, 0 if it does not say.
+func (s *Subscriber) spoken(r *discovery.DeltaDiscoveryResponse) (int, error) {
+	if r.GetTypeUrl() != api.HeadType {
+		return 0, nil
+	}
+	for _, res := range r.GetResources() {
+		table, _, model := api.SplitPart(res.GetName())
+		if table || model != "" {
+			continue
+		}
+		h := &pb.Head{}
+		if proto.Unmarshal(res.GetResource().GetValue(), h) == nil {
+			return api.Spoken(s.wire(), int(h.Wire))
+		}
+	}
+	return 0, nil
 }
 
 // remove forgets a cluster that an upstream has no more, if that knows newer plans than the one
@@ -157,7 +200,7 @@ func (s *Subscriber) note(u *upstream, said *string, why *refusal) {
 }
 
 // offer judges what an upstream holds now.
-func (s *Subscriber) offer(v *view, c candidate) *refusal {
+func (s *Subscriber) offer(v *view, c *candidate) *refusal {
 	v.newest = c.mark
 	if v.peak.less(c.mark) {
 		v.peak = c.mark
@@ -168,8 +211,8 @@ func (s *Subscriber) offer(v *view, c candidate) *refusal {
 // judge applies a snapshot that is newer than what is in force, whoever brings it. One that is
 // only behind is no fault: the upstream has not heard of the newer yet. A lower epoch is, for
 // its leader is deposed, and so is an upstream that takes back what it has sent.
-func (s *Subscriber) judge(peak mark, c candidate) *refusal {
-	in := s.placeOf(c.Head.Cluster)
+func (s *Subscriber) judge(peak mark, c *candidate) *refusal {
+	in := s.placeOf(c.cluster)
 	m := c.mark
 	switch {
 	case m.epoch < in.mark.epoch:
@@ -196,8 +239,8 @@ func (s *Subscriber) judge(peak mark, c candidate) *refusal {
 
 // compare refuses what is called like the snapshot in force and is another: then two lead in
 // one epoch.
-func compare(in *place, c candidate) *refusal {
-	snapshot, err := api.DecodeSnapshot(c.Saved)
+func compare(in *place, c *candidate) *refusal {
+	snapshot, err := c.decode()
 	if err == nil && !snapshot.RoutesLike(in.snapshot) {
 		err = fmt.Errorf("epoch %d version %d differs from the one in force that is called the same", c.mark.epoch, c.mark.version)
 	}
@@ -208,8 +251,8 @@ func compare(in *place, c candidate) *refusal {
 }
 
 // apply decodes, checks and applies a snapshot.
-func (s *Subscriber) apply(c candidate) *refusal {
-	snapshot, err := api.DecodeSnapshot(c.Saved)
+func (s *Subscriber) apply(c *candidate) *refusal {
+	snapshot, err := c.decode()
 	if err != nil {
 		return refuse(err)
 	}

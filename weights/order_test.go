@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/wardrop-lb/wardrop/api"
 	"github.com/wardrop-lb/wardrop/fleet"
 )
 
@@ -35,7 +34,8 @@ func newSeveral(t require.TestingT, n int) *several {
 		return nil
 	}}
 	for i := range n {
-		u := newUpstream("c", nil, i)
+		u := x.newUpstream(nil, i)
+		x.speak(u, 2-i%2) // old and new ones side by side
 		u.connected = true
 		x.upstreams = append(x.upstreams, u)
 	}
@@ -44,14 +44,9 @@ func newSeveral(t require.TestingT, n int) *several {
 
 // bring has an upstream say that it holds a snapshot; it gives the NACK's reason.
 func (x *several) bring(upstream int, s *fleet.Snapshot) string {
-	saved, err := api.EncodeSnapshot(s)
-	require.NoError(x.t, err)
-	for _, r := range []*discovery.DeltaDiscoveryResponse{
-		{TypeUrl: api.EngineType, Resources: []*discovery.Resource{resource(x.t, api.EngineTableName, saved.Engines)}},
-		{TypeUrl: api.RowType, Resources: []*discovery.Resource{resource(x.t, api.RowName("c", "m"), saved.Rows[0])}},
-		{TypeUrl: api.HeadType, Resources: []*discovery.Resource{resource(x.t, "c", saved.Head)}},
-	} {
-		if err := x.take(x.upstreams[upstream], r); err != nil {
+	u := x.upstreams[upstream]
+	for _, r := range responses(x.t, u.spoken, s) {
+		if err := x.take(u, r); err != nil {
 			return err.Error()
 		}
 	}
@@ -139,13 +134,14 @@ func TestTwoLeadersOfOneEpochAreNoticed(t *testing.T) {
 }
 
 // TestWhatCannotBeReadIsRefused, without hiding or being hidden by what another upstream sends.
+// (The first upstream speaks wire 2, and must begin anew.)
 func TestWhatCannotBeReadIsRefused(t *testing.T) {
 	x := newSeveral(t, 2)
 	nonsense := &discovery.DeltaDiscoveryResponse{TypeUrl: "type.googleapis.com/other"}
 	for range 3 {
 		require.Error(t, x.take(x.upstreams[0], nonsense))
 	}
-	require.Equal(t, `0.0 unknown resource type "type.googleapis.com/other"`, x.inForce())
+	require.Equal(t, `0.0 the upstream must begin anew: unknown resource type "type.googleapis.com/other"`, x.inForce())
 	require.Empty(t, x.bring(1, plan(5, 1, 0.5)))
 	require.Equal(t, "5.1", x.inForce())
 	require.Equal(t, 1, x.warnings())

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	"google.golang.org/grpc"
@@ -19,14 +21,15 @@ import (
 
 // Publisher serves snapshots to data planes, relays and stock clients. Safe for concurrent use.
 type Publisher struct {
+	wire          int // that it speaks
 	server        server.Server
-	caches        map[string]*cache.LinearCache // by type URL
-	envoy         map[string]*nodeCache         // by type URL, for stock Envoy and gRPC clients
+	board         *board
 	subscriptions *subscriptions
 
 	mu     sync.Mutex
 	served map[string]*fleet.Snapshot // by cluster
-	rows   map[string]bool            // names in the row cache
+	wire1  *wire1                     // nil while nobody speaks it
+	stock  *stock
 }
 
 // ErrOlder reports snapshots that were not published, for newer ones of their clusters are
@@ -34,41 +37,27 @@ type Publisher struct {
 var ErrOlder = errors.New("older than what is published")
 
 // NewPublisher starts with nothing to serve. ctx ends every stream.
-func NewPublisher(ctx context.Context) *Publisher {
+func NewPublisher(ctx context.Context) *Publisher { return newPublisher(ctx, api.Wire) }
+
+func newPublisher(ctx context.Context, wire int) *Publisher {
 	p := &Publisher{
-		caches:        map[string]*cache.LinearCache{},
-		envoy:         map[string]*nodeCache{},
-		subscriptions: newSubscriptions(),
-		served:        map[string]*fleet.Snapshot{},
-		rows:          map[string]bool{},
+		wire: wire, board: newBoard(wire), subscriptions: newSubscriptions(wire),
+		served: map[string]*fleet.Snapshot{}, stock: &stock{clusters: map[string]*stockCluster{}},
 	}
-	mux := &cache.MuxCache{
-		Classify:      func(r *cache.Request) string { return r.GetTypeUrl() },
-		ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetTypeUrl() },
-		Caches:        map[string]cache.Cache{},
-	}
-	for _, t := range []string{api.HeadType, api.EngineType, api.RowType} {
-		p.caches[t] = cache.NewLinearCache(t)
-		mux.Caches[t] = p.caches[t]
-	}
-	for _, t := range envoyTypes {
-		p.envoy[t] = newNodeCache(t)
-		mux.Caches[t] = p.envoy[t]
-	}
-	p.server = server.NewServer(ctx, mux, p.subscriptions.callbacks())
+	p.server = server.NewServer(ctx, (*desk)(p), p.subscriptions.callbacks())
 	return p
 }
 
-// Register adds the weight path to a gRPC server.
+// Register adds the weight path to a gRPC server, which wants ServerOptions.
 func (p *Publisher) Register(r grpc.ServiceRegistrar) {
 	discovery.RegisterAggregatedDiscoveryServiceServer(r, p.server)
 }
 
-// Subscriptions lists the connected clients, by cluster and instance.
+// Subscriptions lists the connected clients, by cluster and instance, and those that were
+// turned away in the last minute.
 func (p *Publisher) Subscriptions() []Subscription { return p.subscriptions.list() }
 
-// Publish replaces what is served by the snapshots, one per cluster. Parts come
-// before heads, so that a head never waits for its parts. A subscriber that is
+// Publish replaces what is served by the snapshots, one per cluster. A subscriber that is
 // slow gets the newest when it asks next; nothing queues up.
 //
 // A snapshot of a lower epoch or version than the one of its cluster that is served is left
@@ -76,13 +65,57 @@ func (p *Publisher) Subscriptions() []Subscription { return p.subscriptions.list
 func (p *Publisher) Publish(snapshots []*fleet.Snapshot) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for _, s := range snapshots {
+		if err := p.check(s); err != nil {
+			return err
+		}
+	}
 	next, older := p.newest(snapshots)
-	if err := p.publish(next); err != nil {
+	p.board.set(next)
+	if p.wire1 != nil && !p.subscriptions.speaks(1) {
+		p.wire1 = nil
+	}
+	if p.wire1 != nil {
+		if err := p.wire1.set(next); err != nil {
+			return err
+		}
+	}
+	if err := p.stock.set(next); err != nil {
 		return err
 	}
 	p.served = next
 	if older != nil {
 		return fmt.Errorf("%w: %s", ErrOlder, strings.Join(older, ", "))
+	}
+	return nil
+}
+
+// check refuses what could not be sent.
+func (p *Publisher) check(s *fleet.Snapshot) error {
+	names := []string{s.Cluster}
+	for i := range s.Rows {
+		names = append(names, s.Rows[i].Model)
+	}
+	if old := p.served[s.Cluster]; old == nil || !slices.EqualFunc(old.Engines, s.Engines, fleet.SnapshotEngine.Equal) {
+		for i := range s.Engines {
+			e := &s.Engines[i]
+			names = append(names, e.Name, e.Region, e.URL, e.Kind, e.Protocol, e.Collector, e.Metrics)
+			for signal, list := range e.Names {
+				names = append(append(names, signal), list...)
+			}
+		}
+	}
+	for _, n := range append(names, s.Planes...) {
+		if !utf8.ValidString(n) {
+			return fmt.Errorf("the snapshot of %q names %q, which is not UTF-8", s.Cluster, n)
+		}
+	}
+	for i := range s.Rows {
+		for _, t := range s.Rows[i].Targets {
+			if t.Engine < 0 || int(t.Engine) >= len(s.Engines) {
+				return fmt.Errorf("the snapshot of %q: row %q: unknown engine %d of %d", s.Cluster, s.Rows[i].Model, t.Engine, len(s.Engines))
+			}
+		}
 	}
 	return nil
 }
@@ -114,52 +147,74 @@ func isOlder(a, b *fleet.Snapshot) bool {
 	return a.Epoch < b.Epoch || a.Epoch == b.Epoch && a.Version < b.Version
 }
 
-func (p *Publisher) publish(snapshots map[string]*fleet.Snapshot) error {
-	resources := map[string]map[string]types.Resource{api.HeadType: {}, api.EngineType: {}, api.RowType: {}}
-	for _, s := range snapshots {
-		enc, err := api.EncodeSnapshot(s)
-		if err != nil {
-			return err
+// desk directs clients to what serves them.
+type desk Publisher
+
+var _ cache.Cache = (*desk)(nil)
+
+// wireOf is what a client says that it speaks; 0 if it does not.
+func wireOf(n *core.Node) int { return int(n.GetMetadata().GetFields()[api.WireKey].GetNumberValue()) }
+
+func ours(typeURL string) bool { return slices.Contains(wire1Types, typeURL) }
+
+// of finds what serves a request.
+func (d *desk) of(typeURL string, node *core.Node) (cache.ConfigWatcher, error) {
+	if !ours(typeURL) {
+		return d.stockOf(typeURL, node.GetCluster())
+	}
+	spoken, err := api.Spoken(d.wire, wireOf(node))
+	if err != nil {
+		return nil, err
+	}
+	if spoken > 1 {
+		if typeURL != api.HeadType {
+			return nil, fmt.Errorf("%s comes with the head", typeURL)
 		}
-		resources[api.EngineType][api.EngineTableName] = enc.Engines
-		resources[api.HeadType][s.Cluster] = enc.Head
-		for _, r := range enc.Rows {
-			resources[api.RowType][api.RowName(r.Cluster, r.Model)] = r
+		return d.board, nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.wire1 == nil {
+		d.wire1 = newWire1(d.wire)
+		if err := d.wire1.set(d.served); err != nil {
+			return nil, err
 		}
 	}
-	gone := map[string][]string{}
-	for name := range p.rows {
-		if resources[api.RowType][name] == nil {
-			gone[api.RowType] = append(gone[api.RowType], name)
-			delete(p.rows, name)
-		}
-	}
-	for name := range resources[api.RowType] {
-		p.rows[name] = true
-	}
-	for cluster := range p.served {
-		if snapshots[cluster] == nil {
-			gone[api.HeadType] = append(gone[api.HeadType], cluster)
-		}
-	}
-	for _, t := range []string{api.EngineType, api.RowType, api.HeadType} {
-		if err := p.caches[t].UpdateResources(resources[t], gone[t]); err != nil {
-			return fmt.Errorf("publish %s: %w", t, err)
-		}
-	}
-	return p.publishEnvoy(snapshots)
+	return d.wire1.caches[typeURL], nil
 }
 
-// publishEnvoy serves the same to stock Envoy and gRPC clients: clusters come before their
-// endpoints, and those before what refers to them.
-func (p *Publisher) publishEnvoy(snapshots map[string]*fleet.Snapshot) error {
-	for _, s := range snapshots {
-		resources := envoyResources(s)
-		for _, t := range envoyTypes {
-			if err := p.envoy[t].set(s.Cluster, resources[t]); err != nil {
-				return fmt.Errorf("publish %s: %w", t, err)
-			}
-		}
+func (d *desk) stockOf(typeURL, cluster string) (cache.ConfigWatcher, error) {
+	if !slices.Contains(envoyTypes, typeURL) {
+		return nil, fmt.Errorf("there are no resources of type %s", typeURL)
 	}
-	return nil
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c, err := d.stock.find(cluster, d.served[cluster])
+	if err != nil {
+		return nil, err
+	}
+	return c.caches[typeURL], nil
+}
+
+// CreateWatch implements cache.Cache.
+func (d *desk) CreateWatch(r *cache.Request, sub cache.Subscription, out chan cache.Response) (func(), error) {
+	c, err := d.of(r.GetTypeUrl(), r.GetNode())
+	if err != nil {
+		return nil, err
+	}
+	return c.CreateWatch(r, sub, out)
+}
+
+// CreateDeltaWatch implements cache.Cache.
+func (d *desk) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscription, out chan cache.DeltaResponse) (func(), error) {
+	c, err := d.of(r.GetTypeUrl(), r.GetNode())
+	if err != nil {
+		return nil, err
+	}
+	return c.CreateDeltaWatch(r, sub, out)
+}
+
+// Fetch implements cache.Cache.
+func (d *desk) Fetch(context.Context, *discovery.DiscoveryRequest) (cache.Response, error) {
+	return nil, errors.New("resources are served over streams alone")
 }

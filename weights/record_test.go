@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protodelim"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/wardrop-lb/wardrop/api"
 	"github.com/wardrop-lb/wardrop/fleet"
 )
 
@@ -101,7 +102,7 @@ func TestRecord(t *testing.T) {
 	}
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	first, second := &tape{}, &tape{}
-	s := startWith(t, "127.0.0.1:0", first)
+	s := startWith(t, "127.0.0.1:0", api.Wire, first)
 	plans := recordedPlans()
 	path := filepath.Join(t.TempDir(), "saved")
 	require.NoError(t, s.publisher.Publish(plans[:1]))
@@ -115,7 +116,7 @@ func TestRecord(t *testing.T) {
 	eventually(t, "refused", func() bool { _, _, refused := p.Applied(); return refused != "" })
 	eventually(t, "the publisher heard of it", func() bool { return s.publisher.Subscriptions()[0].Refused != "" })
 	s.stop()
-	again := startWith(t, s.addr, second)
+	again := startWith(t, s.addr, api.Wire, second)
 	defer again.stop()
 	require.NoError(t, again.publisher.Publish(plans[4:]))
 	require.Equal(t, uint64(5), p.next(t).Epoch)

@@ -7,21 +7,24 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+
+	"github.com/wardrop-lb/wardrop/api"
+	"github.com/wardrop-lb/wardrop/fleet"
 )
 
 // save writes the snapshot when its content differs from what is on disk, or when that is
 // older than it is good for, so that who starts from it knows how old it is. A failure costs
 // only the next cold start; it is logged, and the next snapshot is tried again. Those of many
 // clusters are written later, so that they do not wait for each other.
-func (s *Subscriber) save(c candidate) {
-	path, in := s.file(c.Head.Cluster), s.placeOf(c.Head.Cluster)
-	published := c.Head.GetPublished().AsTime()
-	if path == "" || c.content() == in.saved && published.Sub(in.savedAt) <= c.Head.GetGoodFor().AsDuration() {
+func (s *Subscriber) save(c *candidate) {
+	path, in := s.file(c.cluster), s.placeOf(c.cluster)
+	published := in.snapshot.Time
+	if path == "" || c.content() == in.saved && published.Sub(in.savedAt) <= in.snapshot.GoodFor {
 		return
 	}
 	if s.Cluster == "" {
-		s.saver.put(path, &c)
-	} else if err := store(path, c.Saved); err != nil {
+		s.saver.put(path, in.snapshot)
+	} else if err := write(path, in.snapshot); err != nil {
 		s.Log.Warn("snapshot not saved", "path", path, "error", err)
 		return
 	}
@@ -38,21 +41,21 @@ func (s *Subscriber) unsave(cluster string) {
 // saver writes snapshots in its own time, of each cluster the newest.
 type saver struct {
 	mu      sync.Mutex
-	pending map[string]*candidate // by path; nil removes the file
+	pending map[string]*fleet.Snapshot // by path; nil removes the file
 	order   []string
 	wake    chan struct{}
 }
 
-func (v *saver) put(path string, c *candidate) {
+func (v *saver) put(path string, s *fleet.Snapshot) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if _, ok := v.pending[path]; !ok {
 		v.order = append(v.order, path)
 	}
 	if v.pending == nil {
-		v.pending = map[string]*candidate{}
+		v.pending = map[string]*fleet.Snapshot{}
 	}
-	v.pending[path] = c
+	v.pending[path] = s
 	select {
 	case v.channel() <- struct{}{}:
 	default:
@@ -66,16 +69,16 @@ func (v *saver) channel() chan struct{} {
 	return v.wake
 }
 
-func (v *saver) next() (path string, c *candidate, ok bool) {
+func (v *saver) next() (path string, s *fleet.Snapshot, ok bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.order) == 0 {
 		return "", nil, false
 	}
 	path, v.order = v.order[0], v.order[1:]
-	c = v.pending[path]
+	s = v.pending[path]
 	delete(v.pending, path)
-	return path, c, true
+	return path, s, true
 }
 
 // run writes until ctx is done, and then what is left.
@@ -89,17 +92,23 @@ func (v *saver) run(ctx context.Context, log *slog.Logger) {
 			ended = true
 		case <-wake:
 		}
-		for path, c, ok := v.next(); ok; path, c, ok = v.next() {
-			if err := write(path, c); err != nil {
+		for path, s, ok := v.next(); ok; path, s, ok = v.next() {
+			if err := write(path, s); err != nil {
 				log.Warn("snapshot not saved", "path", path, "error", err)
 			}
 		}
 	}
 }
 
-func write(path string, c *candidate) error {
-	if c != nil {
-		return store(path, c.Saved)
+// write saves a snapshot, as wire 1 has it, so that a data plane can go back to the version
+// before; nil removes what is saved.
+func write(path string, s *fleet.Snapshot) error {
+	if s != nil {
+		p, err := api.EncodeSnapshot(s)
+		if err != nil {
+			return err
+		}
+		return store(path, p)
 	}
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err

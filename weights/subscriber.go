@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -47,7 +48,10 @@ type Subscriber struct {
 	upstreams []*upstream
 	places    map[string]*place // by cluster
 	saver     saver
+	speaks    int // the wire, if not api.Wire
 }
+
+func (s *Subscriber) wire() int { return cmp.Or(s.speaks, api.Wire) }
 
 // Place is a snapshot in force.
 type Place struct {
@@ -91,14 +95,14 @@ func (s *Subscriber) restore(path string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := newCandidate(p)
-	if !s.wants(p.GetHead().GetCluster()) {
+	c := newCandidate(p.Head, func() (*fleet.Snapshot, error) { return api.DecodeSnapshot(p) })
+	if !s.wants(c.cluster) {
 		return nil
 	}
 	if why := s.apply(c); why != nil {
 		return setAside(path, why)
 	}
-	in := s.placeOf(c.Head.Cluster)
+	in := s.placeOf(c.cluster)
 	in.saved, in.savedAt = c.content(), in.snapshot.Time
 	s.Log.Info("snapshot restored from disk", "path", path, "epoch", c.mark.epoch, "version", c.mark.version)
 	return nil
@@ -111,11 +115,7 @@ func (s *Subscriber) wants(cluster string) bool {
 
 // Save writes a snapshot to Path, as Run does with those that come.
 func (s *Subscriber) Save(snapshot *fleet.Snapshot) error {
-	p, err := api.EncodeSnapshot(snapshot)
-	if err != nil {
-		return err
-	}
-	return store(s.file(snapshot.Cluster), p)
+	return write(s.file(snapshot.Cluster), snapshot)
 }
 
 // extension ends the names of saved snapshots in a directory of several.
@@ -181,6 +181,9 @@ func (s *Subscriber) placeOf(cluster string) *place {
 
 func (s *Subscriber) refused(cluster string) string {
 	var newest mark
+	if away, none := s.turnedAway(); none {
+		return away
+	}
 	for _, u := range s.upstreams {
 		if u.connected && newest.less(u.viewOf(cluster).newest) {
 			newest = u.viewOf(cluster).newest
@@ -201,12 +204,23 @@ func (s *Subscriber) refused(cluster string) string {
 	return ""
 }
 
+// turnedAway says why none of the upstreams has us, if that is so.
+func (s *Subscriber) turnedAway() (reason string, none bool) {
+	for _, u := range s.upstreams {
+		if u.connected {
+			return "", false
+		}
+		reason = cmp.Or(reason, u.away)
+	}
+	return reason, true
+}
+
 // Run subscribes until ctx is done, reconnecting with backoff. Whoever routes
 // goes on by the last snapshot all the while. It may be called once.
 func (s *Subscriber) Run(ctx context.Context) {
 	s.mu.Lock()
 	for i, conn := range s.Conns {
-		s.upstreams = append(s.upstreams, newUpstream(s.Cluster, conn, i))
+		s.upstreams = append(s.upstreams, s.newUpstream(conn, i))
 	}
 	s.mu.Unlock()
 	var wg sync.WaitGroup

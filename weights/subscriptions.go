@@ -10,30 +10,41 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
-	"google.golang.org/genproto/googleapis/rpc/status"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/wardrop-lb/wardrop/api"
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 )
 
-// Subscription is one connected client of the weight path as the publisher sees it.
+// Subscription is one client of the weight path as the publisher sees it.
 type Subscription struct {
 	Cluster  string // empty for a relay
 	Instance string
-	Stock    bool // a stock Envoy or gRPC client
-	// Epoch and Version are those of the newest snapshot that it acknowledged; 0 before the
-	// first, and of stock clients.
+	Wire     int // capability version that it speaks; 0 of stock Envoy and gRPC clients
+	// Epoch and Version are those of the newest snapshot that it acknowledged, or said that it
+	// held when it came; 0 before the first, and of stock clients.
 	Epoch, Version uint64
-	Refused        string // reason of the last NACK; empty after an ACK of the head
-	Since          time.Time
+	Refused        string // reason of the last NACK, empty after an ACK; or why the client was turned away
+	Connected      bool
+	Since          time.Time // when it connected, or was turned away
 }
+
+const (
+	awayFor = time.Minute // that a client that was turned away is listed
+	maxAway = 1000        // of them
+)
 
 // subscriptions follows the streams that are open. Safe for concurrent use.
 type subscriptions struct {
+	wire int // that the publisher speaks
+
 	mu   sync.Mutex
 	open map[streamID]*subscription
+	away map[string]Subscription // by instance
 }
 
 // streamID is a stream's: the two forms of the protocol count theirs apart.
@@ -44,10 +55,13 @@ type streamID struct {
 
 type subscription struct {
 	Subscription
-	sent map[string]mark // by nonce: the newest head of a response that was not answered yet
+	known bool            // it has said who it is
+	sent  map[string]mark // by nonce: the newest head of a response that was not answered yet
 }
 
-func newSubscriptions() *subscriptions { return &subscriptions{open: map[streamID]*subscription{}} }
+func newSubscriptions(wire int) *subscriptions {
+	return &subscriptions{wire: wire, open: map[streamID]*subscription{}, away: map[string]Subscription{}}
+}
 
 // callbacks tell of what happens on the streams.
 func (s *subscriptions) callbacks() server.CallbackFuncs {
@@ -59,8 +73,7 @@ func (s *subscriptions) callbacks() server.CallbackFuncs {
 		},
 		DeltaStreamClosedFunc: func(id int64, _ *core.Node) { s.closed(streamID{true, id}) },
 		StreamDeltaRequestFunc: func(id int64, r *discovery.DeltaDiscoveryRequest) error {
-			s.asked(streamID{true, id}, r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail())
-			return nil
+			return s.asked(streamID{true, id}, r.GetTypeUrl(), r.GetNode(), r.GetResponseNonce(), r.GetErrorDetail(), r.GetInitialResourceVersions())
 		},
 		StreamDeltaResponseFunc: func(id int64, _ *discovery.DeltaDiscoveryRequest, r *discovery.DeltaDiscoveryResponse) {
 			s.answered(streamID{true, id}, r)
@@ -68,8 +81,7 @@ func (s *subscriptions) callbacks() server.CallbackFuncs {
 		StreamOpenFunc:   func(_ context.Context, id int64, _ string) error { s.opened(streamID{false, id}); return nil },
 		StreamClosedFunc: func(id int64, _ *core.Node) { s.closed(streamID{false, id}) },
 		StreamRequestFunc: func(id int64, r *discovery.DiscoveryRequest) error {
-			s.asked(streamID{false, id}, r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail())
-			return nil
+			return s.asked(streamID{false, id}, r.GetTypeUrl(), r.GetNode(), r.GetResponseNonce(), r.GetErrorDetail(), nil)
 		},
 	}
 }
@@ -77,7 +89,7 @@ func (s *subscriptions) callbacks() server.CallbackFuncs {
 func (s *subscriptions) opened(id streamID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.open[id] = &subscription{Subscription{Since: time.Now()}, map[string]mark{}}
+	s.open[id] = &subscription{Subscription{Since: time.Now(), Connected: true}, false, map[string]mark{}}
 }
 
 func (s *subscriptions) closed(id streamID) {
@@ -86,26 +98,55 @@ func (s *subscriptions) closed(id streamID) {
 	delete(s.open, id)
 }
 
-// asked takes a request, which may answer a response.
-func (s *subscriptions) asked(id streamID, node *core.Node, typeURL, nonce string, refused *status.Status) {
+// asked takes a request, which may answer a response. An error ends the stream.
+func (s *subscriptions) asked(id streamID, typeURL string, node *core.Node, nonce string, refused *rpcstatus.Status, held map[string]string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := s.open[id]
 	if node != nil {
-		x.Cluster, x.Instance = node.GetCluster(), node.GetId()
+		x.Cluster, x.Instance, x.known = node.GetCluster(), node.GetId(), true
+		if ours(typeURL) {
+			x.Wire = max(wireOf(node), 1)
+			if _, err := api.Spoken(s.wire, x.Wire); err != nil {
+				return s.turnAway(x, err)
+			}
+		}
 	}
-	x.Stock = typeURL != api.HeadType && typeURL != api.EngineType && typeURL != api.RowType
+	for _, version := range held {
+		x.acknowledge(parseMark(version))
+	}
 	m := x.sent[nonce]
 	delete(x.sent, nonce)
 	switch {
 	case refused != nil:
 		x.Refused = refused.GetMessage()
-	case nonce != "" && (typeURL == api.HeadType || x.Stock):
+	case nonce != "" && (typeURL == api.HeadType || x.Wire == 0):
 		x.Refused = ""
-		if m != (mark{}) {
-			x.Epoch, x.Version = m.epoch, m.version
+		x.acknowledge(m)
+	}
+	return nil
+}
+
+func (x *subscription) acknowledge(m mark) {
+	if (mark{epoch: x.Epoch, version: x.Version}).less(m) {
+		x.Epoch, x.Version = m.epoch, m.version
+	}
+}
+
+// turnAway remembers a client that speaks too new or too old a wire.
+func (s *subscriptions) turnAway(x *subscription, why error) error {
+	away := x.Subscription
+	away.Connected, away.Refused = false, why.Error()
+	for instance, old := range s.away {
+		if time.Since(old.Since) > awayFor {
+			delete(s.away, instance)
 		}
 	}
+	if len(s.away) < maxAway {
+		s.away[x.Instance] = away
+	}
+	x.known = false
+	return status.Error(codes.FailedPrecondition, why.Error())
 }
 
 // answered notes which snapshot a response brings.
@@ -113,16 +154,30 @@ func (s *subscriptions) answered(id streamID, r *discovery.DeltaDiscoveryRespons
 	if r.GetTypeUrl() != api.HeadType {
 		return
 	}
-	var newest mark
-	for _, res := range r.GetResources() {
-		var h pb.Head
-		if proto.Unmarshal(res.GetResource().GetValue(), &h) == nil && newest.less(markOf(&h)) {
-			newest = markOf(&h)
+	newest := parseMark(r.GetSystemVersionInfo())
+	if newest == (mark{}) { // wire 1
+		for _, res := range r.GetResources() {
+			var h pb.Head
+			if proto.Unmarshal(res.GetResource().GetValue(), &h) == nil && newest.less(markOf(&h)) {
+				newest = markOf(&h)
+			}
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open[id].sent[r.GetNonce()] = newest
+}
+
+// speaks tells whether a wire is spoken with somebody who is connected.
+func (s *subscriptions) speaks(wire int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.open {
+		if spoken, err := api.Spoken(s.wire, x.Wire); x.Wire > 0 && err == nil && spoken == wire {
+			return true
+		}
+	}
+	return false
 }
 
 // list gives those that have said who they are, by cluster and instance.
@@ -131,8 +186,13 @@ func (s *subscriptions) list() []Subscription {
 	defer s.mu.Unlock()
 	out := make([]Subscription, 0, len(s.open))
 	for _, x := range s.open {
-		if x.Instance != "" || x.Cluster != "" {
+		if x.known {
 			out = append(out, x.Subscription)
+		}
+	}
+	for _, x := range s.away {
+		if time.Since(x.Since) <= awayFor {
+			out = append(out, x)
 		}
 	}
 	slices.SortFunc(out, func(a, b Subscription) int {

@@ -2,14 +2,17 @@ package weights
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/genproto/googleapis/rpc/status"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/wardrop-lb/wardrop/api"
 )
@@ -19,11 +22,13 @@ import (
 type upstream struct {
 	name      string
 	conn      grpc.ClientConnInterface
-	assembly  *assembly
+	assembly  assembly
+	spoken    int              // the wire that the assembly is of
 	connected bool             // a stream is open and was heard of
 	lost      bool             // and said so in the log
 	views     map[string]*view // by cluster
 	spoilt    error            // why the last response could not be read; nil if it could
+	away      string           // why it turned us away, which is for good or until it is another
 	said      string           // the kind of that
 }
 
@@ -34,17 +39,36 @@ func (u *upstream) viewOf(cluster string) *view {
 	return u.views[cluster]
 }
 
-func newUpstream(cluster string, conn grpc.ClientConnInterface, i int) *upstream {
-	u := &upstream{name: fmt.Sprint(i), conn: conn, assembly: newAssembly(cluster), views: map[string]*view{}}
+func (s *Subscriber) newUpstream(conn grpc.ClientConnInterface, i int) *upstream {
+	u := &upstream{name: fmt.Sprint(i), conn: conn, views: map[string]*view{}}
 	if c, ok := conn.(interface{ Target() string }); ok {
 		u.name = c.Target()
 	}
+	s.speak(u, s.wire())
 	return u
+}
+
+// speak begins anew with an upstream by a wire.
+func (s *Subscriber) speak(u *upstream, wire int) {
+	if u.spoken = wire; wire == 1 {
+		u.assembly = newAssembly1(s.Cluster)
+		return
+	}
+	u.assembly = newAssembly2(s.Cluster, func(yield func(*assembly2) bool) {
+		for _, x := range s.upstreams {
+			if a, ok := x.assembly.(*assembly2); ok && x != u && !yield(a) {
+				return
+			}
+		}
+	})
 }
 
 const (
 	backoffFirst = 100 * time.Millisecond
 	backoffMax   = 5 * time.Second
+	// backoffAway is the most while there is no connection: trying costs nothing then, and the
+	// connection has a backoff of its own.
+	backoffAway = time.Second
 )
 
 // follow subscribes to one upstream until ctx is done, reconnecting with backoff.
@@ -61,14 +85,18 @@ func (s *Subscriber) follow(ctx context.Context, u *upstream) {
 			return
 		case <-time.After(backoff):
 		}
-		backoff = min(2*backoff, backoffMax)
+		most := backoffMax
+		if status.Code(err) == codes.Unavailable {
+			most = backoffAway
+		}
+		backoff = min(2*backoff, most)
 	}
 }
 
 func (s *Subscriber) connected(u *upstream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u.connected = true
+	u.connected, u.away = true, ""
 	if u.lost {
 		u.lost = false
 		s.Log.Info("weight path restored", "upstream", u.name)
@@ -80,6 +108,9 @@ func (s *Subscriber) disconnected(u *upstream, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u.connected = false
+	if status.Code(err) == codes.FailedPrecondition {
+		u.away = status.Convert(err).Message()
+	}
 	u.assembly.broken()
 	u.spoilt = nil
 	for cluster, v := range u.views {
@@ -110,11 +141,14 @@ type session struct {
 	s      *Subscriber
 	u      *upstream
 	stream discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
-	rows   map[string]bool // subscribed row names
+
+	// Of wire 1:
+	parts bool            // they were asked for
+	rows  map[string]bool // names of those that were
 }
 
 // stream subscribes over one stream until it breaks; received is called with
-// every response.
+// every response that was understood.
 func (s *Subscriber) stream(ctx context.Context, u *upstream, received func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -123,20 +157,7 @@ func (s *Subscriber) stream(ctx context.Context, u *upstream, received func()) e
 		return err
 	}
 	c := &session{s: s, u: u, stream: stream, rows: map[string]bool{}}
-	heads := []string{s.Cluster}
-	if s.Cluster == "" {
-		heads = s.Only
-		if len(heads) == 0 {
-			heads = []string{everything}
-		}
-	}
-	if err := c.subscribe(api.HeadType, heads...); err != nil {
-		return err
-	}
-	if err := c.subscribe(api.EngineType, api.EngineTableName); err != nil {
-		return err
-	}
-	if err := c.updateRows(); err != nil {
+	if err := c.subscribe(api.HeadType, s.heads()...); err != nil {
 		return err
 	}
 	// An upstream with nothing new says no more than its header.
@@ -150,25 +171,66 @@ func (s *Subscriber) stream(ctx context.Context, u *upstream, received func()) e
 		if err != nil {
 			return err
 		}
-		received()
 		if err := c.handle(r); err != nil {
 			return err
 		}
+		received()
 	}
+}
+
+// heads are the names of the heads to subscribe to.
+func (s *Subscriber) heads() []string {
+	if s.Cluster != "" {
+		return []string{s.Cluster}
+	}
+	if len(s.Only) > 0 {
+		return s.Only
+	}
+	return []string{everything}
 }
 
 // subscribe sends the first request of a type, saying what is held already.
 func (c *session) subscribe(typeURL string, names ...string) error {
+	wire := structpb.NewNumberValue(float64(c.s.wire()))
 	return c.stream.Send(&discovery.DeltaDiscoveryRequest{
-		Node:                    &core.Node{Id: c.s.Instance, Cluster: c.s.Cluster},
+		Node: &core.Node{Id: c.s.Instance, Cluster: c.s.Cluster, Metadata: &structpb.Struct{
+			Fields: map[string]*structpb.Value{api.WireKey: wire},
+		}},
 		TypeUrl:                 typeURL,
 		ResourceNamesSubscribe:  names,
-		InitialResourceVersions: c.u.assembly.names[typeURL],
+		InitialResourceVersions: c.u.assembly.held(typeURL),
 	})
 }
 
-func (c *session) updateRows() error {
-	add, remove := c.u.assembly.wanted(c.rows)
+// handle takes a response, applies the snapshots that this completes, and
+// answers with ACK or NACK.
+func (c *session) handle(r *discovery.DeltaDiscoveryResponse) error {
+	answer := &discovery.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()}
+	err := c.s.take(c.u, r)
+	if err != nil {
+		answer.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
+	}
+	if err := c.stream.Send(answer); err != nil {
+		return err
+	}
+	if errors.Is(err, errMisfit) {
+		return err
+	}
+	if a, ok := c.u.assembly.(*assembly1); ok && r.GetTypeUrl() == api.HeadType {
+		return c.subscribeParts(a)
+	}
+	return nil
+}
+
+// subscribeParts asks for what heads of wire 1 name.
+func (c *session) subscribeParts(a *assembly1) error {
+	if !c.parts {
+		c.parts = true
+		if err := c.subscribe(api.EngineType, api.EngineTableName); err != nil {
+			return err
+		}
+	}
+	add, remove := a.wanted(c.rows)
 	if len(add)+len(remove) == 0 {
 		return nil
 	}
@@ -185,20 +247,4 @@ func (c *session) updateRows() error {
 	return c.stream.Send(&discovery.DeltaDiscoveryRequest{
 		TypeUrl: api.RowType, ResourceNamesSubscribe: add, ResourceNamesUnsubscribe: remove,
 	})
-}
-
-// handle takes a response, applies the snapshot if this completes it, and
-// answers with ACK or NACK.
-func (c *session) handle(r *discovery.DeltaDiscoveryResponse) error {
-	answer := &discovery.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()}
-	if err := c.s.take(c.u, r); err != nil {
-		answer.ErrorDetail = &status.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
-	}
-	if err := c.stream.Send(answer); err != nil {
-		return err
-	}
-	if r.GetTypeUrl() == api.HeadType {
-		return c.updateRows()
-	}
-	return nil
 }

@@ -67,14 +67,17 @@ func (c counting) SendMsg(m any) error {
 	return c.ServerStream.SendMsg(m)
 }
 
-func start(t *testing.T, addr string) *fixture { return startWith(t, addr, &tape{}) }
+func start(t *testing.T, addr string) *fixture { return startWith(t, addr, api.Wire, &tape{}) }
 
-func startWith(t *testing.T, addr string, tp *tape) *fixture {
+// startAs starts one that speaks a wire.
+func startAs(t *testing.T, wire int) *fixture { return startWith(t, "127.0.0.1:0", wire, &tape{}) }
+
+func startWith(t *testing.T, addr string, wire int, tp *tape) *fixture {
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &fixture{t: t, cancel: cancel, publisher: NewPublisher(ctx), done: make(chan struct{}), sent: map[string]int{}}
-	s.grpc = grpc.NewServer(grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+	s := &fixture{t: t, cancel: cancel, publisher: newPublisher(ctx, wire), done: make(chan struct{}), sent: map[string]int{}}
+	s.grpc = grpc.NewServer(append(ServerOptions(), grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
 		return h(srv, counting{taped{ss, tp}, s})
-	}))
+	}))...)
 	s.publisher.Register(s.grpc)
 	l, err := net.Listen("tcp", addr)
 	require.NoError(t, err)
@@ -96,6 +99,7 @@ type plane struct {
 	applied chan *fleet.Snapshot
 	refuse  func(*fleet.Snapshot) error
 	log     *syncedLog
+	stop    func() // ends it before the test does
 }
 
 // syncedLog is a log that can be read while it is written.
@@ -127,6 +131,22 @@ func (p *plane) says(words ...string) {
 
 // subscribe follows the publishers at some addresses and saves to path, if it is not empty.
 func subscribe(t *testing.T, path string, addrs ...string) *plane {
+	p := newPlane(t, path)
+	p.dial(addrs...)
+	p.run()
+	return p
+}
+
+// subscribeAs follows one as a data plane that speaks a wire.
+func subscribeAs(t *testing.T, wire int, addr string) *plane {
+	p := newPlane(t, "")
+	p.speaks = wire
+	p.dial(addr)
+	p.run()
+	return p
+}
+
+func newPlane(t *testing.T, path string) *plane {
 	p := &plane{t: t, applied: make(chan *fleet.Snapshot, 100), refuse: func(*fleet.Snapshot) error { return nil }, log: &syncedLog{}}
 	p.Subscriber = &Subscriber{Cluster: "c", Instance: "i", Path: path, Log: slog.New(slog.NewTextHandler(p.log, nil)),
 		Apply: func(s *fleet.Snapshot) error {
@@ -136,14 +156,12 @@ func subscribe(t *testing.T, path string, addrs ...string) *plane {
 			p.applied <- s
 			return nil
 		}}
-	p.dial(addrs...)
-	p.run()
 	return p
 }
 
 func (p *plane) dial(addrs ...string) {
 	for _, addr := range addrs {
-		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		conn, err := grpc.NewClient(addr, append(DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 		require.NoError(p.t, err)
 		p.t.Cleanup(func() { _ = conn.Close() })
 		p.Conns = append(p.Conns, conn)
@@ -155,7 +173,8 @@ func (p *plane) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { p.Run(ctx) })
-	p.t.Cleanup(func() { cancel(); wg.Wait() })
+	p.stop = func() { cancel(); wg.Wait() }
+	p.t.Cleanup(p.stop)
 }
 
 func (p *plane) next(t *testing.T) *fleet.Snapshot {
@@ -169,7 +188,7 @@ func (p *plane) next(t *testing.T) *fleet.Snapshot {
 	}
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	require.Eventually(t, ok, 10*time.Second, 5*time.Millisecond, what)
 }
@@ -185,7 +204,7 @@ func TestSnapshotsReachTheDataPlaneWhole(t *testing.T) {
 	require.Equal(t, plan(1, 2, 0.25), p.next(t))
 	eventually(t, "the publisher knows its subscriber", func() bool {
 		subs := s.publisher.Subscriptions()
-		return len(subs) == 1 && !subs[0].Since.Before(began) && subs[0] == Subscription{Cluster: "c", Instance: "i", Epoch: 1, Version: 2, Since: subs[0].Since}
+		return len(subs) == 1 && !subs[0].Since.Before(began) && subs[0] == Subscription{Cluster: "c", Instance: "i", Wire: 2, Connected: true, Epoch: 1, Version: 2, Since: subs[0].Since}
 	})
 }
 

@@ -55,7 +55,7 @@ func play(t *testing.T, responses []*discovery.DeltaDiscoveryResponse) (addr str
 // TestRecordedStreamIsFollowed: a publisher of each wire that is still spoken is followed, what
 // it says is saved, and what it should not have said is refused.
 func TestRecordedStreamIsFollowed(t *testing.T) {
-	for _, wire := range []string{"wire1"} {
+	for _, wire := range []string{"wire1", "wire2"} {
 		t.Run(wire, func(t *testing.T) {
 			plans := recordedPlans()
 			addr, player := play(t, recorded[discovery.DeltaDiscoveryResponse](t, wire, "first.responses"))
@@ -82,7 +82,7 @@ func TestRecordedStreamIsFollowed(t *testing.T) {
 
 // TestRecordedSnapshotIsRestored: a data plane starts from what one of each wire saved.
 func TestRecordedSnapshotIsRestored(t *testing.T) {
-	for _, wire := range []string{"wire1"} {
+	for _, wire := range []string{"wire1", "wire2"} {
 		path := filepath.Join(t.TempDir(), "saved")
 		data, err := os.ReadFile(filepath.Join("testdata", wire, "saved"))
 		require.NoError(t, err)

@@ -6,10 +6,14 @@
 
 // The wire between data planes and the control plane.
 //
-// Weight path: Head, EngineTable and Row are resources of the incremental xDS
-// protocol (aggregated delta discovery). A data plane subscribes to its
-// cluster's Head, which names every part of the snapshot with its digest; it
-// applies the snapshot when it holds exactly those parts.
+// Weight path: snapshots are resources of the incremental xDS protocol
+// (aggregated delta discovery). A data plane subscribes to its cluster's Head,
+// which names every part of the snapshot with its digest; it applies the
+// snapshot when it holds exactly those parts.
+//
+// In wire 1 the parts are an EngineTable and Rows, resources of types of their
+// own that it subscribes to as the head names them. From wire 2 on they come as
+// Updates with the head, in one response, without being asked for.
 //
 // Signal path: the Signals service.
 
@@ -43,6 +47,7 @@ type Head struct {
 	Parts         []*Part                `protobuf:"bytes,6,rep,name=parts,proto3" json:"parts,omitempty"`
 	Replicas      uint32                 `protobuf:"varint,7,opt,name=replicas,proto3" json:"replicas,omitempty"` // data planes of the cluster; 0: not known
 	Planes        []string               `protobuf:"bytes,8,rep,name=planes,proto3" json:"planes,omitempty"`      // their instances, sorted
+	Wire          uint32                 `protobuf:"varint,9,opt,name=wire,proto3" json:"wire,omitempty"`         // that its publisher speaks; 0: wire 1
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -133,12 +138,19 @@ func (x *Head) GetPlanes() []string {
 	return nil
 }
 
+func (x *Head) GetWire() uint32 {
+	if x != nil {
+		return x.Wire
+	}
+	return 0
+}
+
 // Part names one resource of a snapshot.
 type Part struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	TypeUrl       string                 `protobuf:"bytes,1,opt,name=type_url,json=typeUrl,proto3" json:"type_url,omitempty"`
+	TypeUrl       string                 `protobuf:"bytes,1,opt,name=type_url,json=typeUrl,proto3" json:"type_url,omitempty"` // empty from wire 2 on
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Digest        uint64                 `protobuf:"fixed64,3,opt,name=digest,proto3" json:"digest,omitempty"` // xxHash64 of the resource's bytes
+	Digest        uint64                 `protobuf:"fixed64,3,opt,name=digest,proto3" json:"digest,omitempty"` // xxHash64 of the resource's bytes; from wire 2 on of what it says
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -553,6 +565,231 @@ func (x *Target) GetLimit() float64 {
 	return 0
 }
 
+// Update is a part of a snapshot from wire 2 on: whole, or what has changed since a version of
+// it that the subscriber holds. Resource name: "engines DIGEST" or "row CLUSTER MODEL", of
+// which no name holds white space.
+type Update struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Since         uint64                 `protobuf:"fixed64,1,opt,name=since,proto3" json:"since,omitempty"`   // digest of that version; 0: this is whole
+	Engines       *EngineTable           `protobuf:"bytes,2,opt,name=engines,proto3" json:"engines,omitempty"` // engines that are new or others than before, sorted by name; all if whole
+	Gone          []string               `protobuf:"bytes,3,rep,name=gone,proto3" json:"gone,omitempty"`       // engines that are no more
+	Row           *Columns               `protobuf:"bytes,4,opt,name=row,proto3" json:"row,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Update) Reset() {
+	*x = Update{}
+	mi := &file_wardropv1_wardrop_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Update) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Update) ProtoMessage() {}
+
+func (x *Update) ProtoReflect() protoreflect.Message {
+	mi := &file_wardropv1_wardrop_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Update.ProtoReflect.Descriptor instead.
+func (*Update) Descriptor() ([]byte, []int) {
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Update) GetSince() uint64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *Update) GetEngines() *EngineTable {
+	if x != nil {
+		return x.Engines
+	}
+	return nil
+}
+
+func (x *Update) GetGone() []string {
+	if x != nil {
+		return x.Gone
+	}
+	return nil
+}
+
+func (x *Update) GetRow() *Columns {
+	if x != nil {
+		return x.Row
+	}
+	return nil
+}
+
+// Columns are a row's targets, of which each has a place. What has not changed is left out.
+type Columns struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Engines       []int32                `protobuf:"zigzag32,1,rep,packed,name=engines,proto3" json:"engines,omitempty"` // places in the engine table, each less the one before; empty: the targets are the same
+	Weight        *Column                `protobuf:"bytes,2,opt,name=weight,proto3" json:"weight,omitempty"`
+	Predicted     *Column                `protobuf:"bytes,3,opt,name=predicted,proto3" json:"predicted,omitempty"`
+	Network       *Column                `protobuf:"bytes,4,opt,name=network,proto3" json:"network,omitempty"`
+	Limit         *Column                `protobuf:"bytes,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	Shed          []float64              `protobuf:"fixed64,6,rep,packed,name=shed,proto3" json:"shed,omitempty"` // as in Row; empty: nothing is
+	Utilisation   float64                `protobuf:"fixed64,7,opt,name=utilisation,proto3" json:"utilisation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Columns) Reset() {
+	*x = Columns{}
+	mi := &file_wardropv1_wardrop_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Columns) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Columns) ProtoMessage() {}
+
+func (x *Columns) ProtoReflect() protoreflect.Message {
+	mi := &file_wardropv1_wardrop_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Columns.ProtoReflect.Descriptor instead.
+func (*Columns) Descriptor() ([]byte, []int) {
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Columns) GetEngines() []int32 {
+	if x != nil {
+		return x.Engines
+	}
+	return nil
+}
+
+func (x *Columns) GetWeight() *Column {
+	if x != nil {
+		return x.Weight
+	}
+	return nil
+}
+
+func (x *Columns) GetPredicted() *Column {
+	if x != nil {
+		return x.Predicted
+	}
+	return nil
+}
+
+func (x *Columns) GetNetwork() *Column {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
+func (x *Columns) GetLimit() *Column {
+	if x != nil {
+		return x.Limit
+	}
+	return nil
+}
+
+func (x *Columns) GetShed() []float64 {
+	if x != nil {
+		return x.Shed
+	}
+	return nil
+}
+
+func (x *Columns) GetUtilisation() float64 {
+	if x != nil {
+		return x.Utilisation
+	}
+	return 0
+}
+
+// Column are values of some targets, or of all.
+type Column struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            []uint32               `protobuf:"varint,1,rep,packed,name=at,proto3" json:"at,omitempty"`          // places of the targets, each less the one before; empty: the values are of all
+	Values        []float64              `protobuf:"fixed64,2,rep,packed,name=values,proto3" json:"values,omitempty"` // one for all is enough if it is the same
+	Narrow        []float32              `protobuf:"fixed32,3,rep,packed,name=narrow,proto3" json:"narrow,omitempty"` // in place of values, where no bit is lost
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Column) Reset() {
+	*x = Column{}
+	mi := &file_wardropv1_wardrop_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Column) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Column) ProtoMessage() {}
+
+func (x *Column) ProtoReflect() protoreflect.Message {
+	mi := &file_wardropv1_wardrop_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Column.ProtoReflect.Descriptor instead.
+func (*Column) Descriptor() ([]byte, []int) {
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Column) GetAt() []uint32 {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Column) GetValues() []float64 {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *Column) GetNarrow() []float32 {
+	if x != nil {
+		return x.Narrow
+	}
+	return nil
+}
+
 // Saved is a snapshot on disk.
 type Saved struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -565,7 +802,7 @@ type Saved struct {
 
 func (x *Saved) Reset() {
 	*x = Saved{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[7]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -577,7 +814,7 @@ func (x *Saved) String() string {
 func (*Saved) ProtoMessage() {}
 
 func (x *Saved) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[7]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -590,7 +827,7 @@ func (x *Saved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Saved.ProtoReflect.Descriptor instead.
 func (*Saved) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{7}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Saved) GetHead() *Head {
@@ -630,13 +867,14 @@ type ReportRequest struct {
 	Partial       bool                   `protobuf:"varint,12,opt,name=partial,proto3" json:"partial,omitempty"` // readings are those that are new since the last report of the stream
 	Marks         []*Mark                `protobuf:"bytes,13,rep,name=marks,proto3" json:"marks,omitempty"`
 	Collects      string                 `protobuf:"bytes,11,opt,name=collects,proto3" json:"collects,omitempty"` // the region whose engines a collector reads; it has no cluster. Empty for a data plane
+	Wire          uint32                 `protobuf:"varint,14,opt,name=wire,proto3" json:"wire,omitempty"`        // that the reporter speaks; 0: wire 1
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[8]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -648,7 +886,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[8]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -661,7 +899,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{8}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReportRequest) GetCluster() string {
@@ -755,6 +993,13 @@ func (x *ReportRequest) GetCollects() string {
 	return ""
 }
 
+func (x *ReportRequest) GetWire() uint32 {
+	if x != nil {
+		return x.Wire
+	}
+	return 0
+}
+
 type ReportResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -763,7 +1008,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[9]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -775,7 +1020,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[9]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -788,7 +1033,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{9}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{12}
 }
 
 // Demand is what arrived for a model at a priority, first attempts only, shed
@@ -814,7 +1059,7 @@ type Demand struct {
 
 func (x *Demand) Reset() {
 	*x = Demand{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[10]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -826,7 +1071,7 @@ func (x *Demand) String() string {
 func (*Demand) ProtoMessage() {}
 
 func (x *Demand) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[10]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -839,7 +1084,7 @@ func (x *Demand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Demand.ProtoReflect.Descriptor instead.
 func (*Demand) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{10}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Demand) GetModel() string {
@@ -938,7 +1183,7 @@ type Distance struct {
 
 func (x *Distance) Reset() {
 	*x = Distance{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[11]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -950,7 +1195,7 @@ func (x *Distance) String() string {
 func (*Distance) ProtoMessage() {}
 
 func (x *Distance) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[11]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -963,7 +1208,7 @@ func (x *Distance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distance.ProtoReflect.Descriptor instead.
 func (*Distance) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{11}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Distance) GetRegion() string {
@@ -1017,7 +1262,7 @@ type Reading struct {
 
 func (x *Reading) Reset() {
 	*x = Reading{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[12]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1029,7 +1274,7 @@ func (x *Reading) String() string {
 func (*Reading) ProtoMessage() {}
 
 func (x *Reading) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[12]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1042,7 +1287,7 @@ func (x *Reading) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reading.ProtoReflect.Descriptor instead.
 func (*Reading) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{12}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Reading) GetEngine() string {
@@ -1205,7 +1450,7 @@ type Faults struct {
 
 func (x *Faults) Reset() {
 	*x = Faults{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[13]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1462,7 @@ func (x *Faults) String() string {
 func (*Faults) ProtoMessage() {}
 
 func (x *Faults) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[13]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1475,7 @@ func (x *Faults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Faults.ProtoReflect.Descriptor instead.
 func (*Faults) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{13}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Faults) GetFailed() uint64 {
@@ -1279,7 +1524,7 @@ type Observation struct {
 
 func (x *Observation) Reset() {
 	*x = Observation{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[14]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1536,7 @@ func (x *Observation) String() string {
 func (*Observation) ProtoMessage() {}
 
 func (x *Observation) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[14]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1549,7 @@ func (x *Observation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Observation.ProtoReflect.Descriptor instead.
 func (*Observation) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{14}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Observation) GetEngine() string {
@@ -1381,7 +1626,7 @@ type Penalty struct {
 
 func (x *Penalty) Reset() {
 	*x = Penalty{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[15]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1393,7 +1638,7 @@ func (x *Penalty) String() string {
 func (*Penalty) ProtoMessage() {}
 
 func (x *Penalty) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[15]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1406,7 +1651,7 @@ func (x *Penalty) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Penalty.ProtoReflect.Descriptor instead.
 func (*Penalty) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{15}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Penalty) GetEngine() string {
@@ -1438,7 +1683,7 @@ type Mark struct {
 
 func (x *Mark) Reset() {
 	*x = Mark{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[16]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1450,7 +1695,7 @@ func (x *Mark) String() string {
 func (*Mark) ProtoMessage() {}
 
 func (x *Mark) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[16]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1463,7 +1708,7 @@ func (x *Mark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mark.ProtoReflect.Descriptor instead.
 func (*Mark) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{16}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Mark) GetEngine() string {
@@ -1513,7 +1758,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_wardropv1_wardrop_proto_msgTypes[17]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1770,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_wardropv1_wardrop_proto_msgTypes[17]
+	mi := &file_wardropv1_wardrop_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1783,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{17}
+	return file_wardropv1_wardrop_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Applied) GetEpoch() uint64 {
@@ -1567,7 +1812,7 @@ var File_wardropv1_wardrop_proto protoreflect.FileDescriptor
 const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\n" +
 	"\x17wardropv1/wardrop.proto\x12\n" +
-	"wardrop.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\x02\n" +
+	"wardrop.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb0\x02\n" +
 	"\x04Head\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x18\n" +
@@ -1576,7 +1821,8 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\bgood_for\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\agoodFor\x12&\n" +
 	"\x05parts\x18\x06 \x03(\v2\x10.wardrop.v1.PartR\x05parts\x12\x1a\n" +
 	"\breplicas\x18\a \x01(\rR\breplicas\x12\x16\n" +
-	"\x06planes\x18\b \x03(\tR\x06planes\"M\n" +
+	"\x06planes\x18\b \x03(\tR\x06planes\x12\x12\n" +
+	"\x04wire\x18\t \x01(\rR\x04wire\"M\n" +
 	"\x04Part\x12\x19\n" +
 	"\btype_url\x18\x01 \x01(\tR\atypeUrl\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -1607,11 +1853,28 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	"\x06weight\x18\x02 \x01(\x01R\x06weight\x12\x1c\n" +
 	"\tpredicted\x18\x03 \x01(\x01R\tpredicted\x12\x18\n" +
 	"\anetwork\x18\x04 \x01(\x01R\anetwork\x12\x14\n" +
-	"\x05limit\x18\x05 \x01(\x01R\x05limit\"\x85\x01\n" +
+	"\x05limit\x18\x05 \x01(\x01R\x05limit\"\x8c\x01\n" +
+	"\x06Update\x12\x14\n" +
+	"\x05since\x18\x01 \x01(\x06R\x05since\x121\n" +
+	"\aengines\x18\x02 \x01(\v2\x17.wardrop.v1.EngineTableR\aengines\x12\x12\n" +
+	"\x04gone\x18\x03 \x03(\tR\x04gone\x12%\n" +
+	"\x03row\x18\x04 \x01(\v2\x13.wardrop.v1.ColumnsR\x03row\"\x8f\x02\n" +
+	"\aColumns\x12\x18\n" +
+	"\aengines\x18\x01 \x03(\x11R\aengines\x12*\n" +
+	"\x06weight\x18\x02 \x01(\v2\x12.wardrop.v1.ColumnR\x06weight\x120\n" +
+	"\tpredicted\x18\x03 \x01(\v2\x12.wardrop.v1.ColumnR\tpredicted\x12,\n" +
+	"\anetwork\x18\x04 \x01(\v2\x12.wardrop.v1.ColumnR\anetwork\x12(\n" +
+	"\x05limit\x18\x05 \x01(\v2\x12.wardrop.v1.ColumnR\x05limit\x12\x12\n" +
+	"\x04shed\x18\x06 \x03(\x01R\x04shed\x12 \n" +
+	"\vutilisation\x18\a \x01(\x01R\vutilisation\"H\n" +
+	"\x06Column\x12\x0e\n" +
+	"\x02at\x18\x01 \x03(\rR\x02at\x12\x16\n" +
+	"\x06values\x18\x02 \x03(\x01R\x06values\x12\x16\n" +
+	"\x06narrow\x18\x03 \x03(\x02R\x06narrow\"\x85\x01\n" +
 	"\x05Saved\x12$\n" +
 	"\x04head\x18\x01 \x01(\v2\x10.wardrop.v1.HeadR\x04head\x121\n" +
 	"\aengines\x18\x02 \x01(\v2\x17.wardrop.v1.EngineTableR\aengines\x12#\n" +
-	"\x04rows\x18\x03 \x03(\v2\x0f.wardrop.v1.RowR\x04rows\"\xa1\x04\n" +
+	"\x04rows\x18\x03 \x03(\v2\x0f.wardrop.v1.RowR\x04rows\"\xb5\x04\n" +
 	"\rReportRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1a\n" +
@@ -1626,7 +1889,8 @@ const file_wardropv1_wardrop_proto_rawDesc = "" +
 	" \x01(\v2\x13.wardrop.v1.AppliedR\aapplied\x12\x18\n" +
 	"\apartial\x18\f \x01(\bR\apartial\x12&\n" +
 	"\x05marks\x18\r \x03(\v2\x10.wardrop.v1.MarkR\x05marks\x12\x1a\n" +
-	"\bcollects\x18\v \x01(\tR\bcollects\"\x10\n" +
+	"\bcollects\x18\v \x01(\tR\bcollects\x12\x12\n" +
+	"\x04wire\x18\x0e \x01(\rR\x04wire\"\x10\n" +
 	"\x0eReportResponse\"\xdb\x02\n" +
 	"\x06Demand\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1a\n" +
@@ -1727,7 +1991,7 @@ func file_wardropv1_wardrop_proto_rawDescGZIP() []byte {
 	return file_wardropv1_wardrop_proto_rawDescData
 }
 
-var file_wardropv1_wardrop_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_wardropv1_wardrop_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_wardropv1_wardrop_proto_goTypes = []any{
 	(*Head)(nil),                  // 0: wardrop.v1.Head
 	(*Part)(nil),                  // 1: wardrop.v1.Part
@@ -1736,48 +2000,57 @@ var file_wardropv1_wardrop_proto_goTypes = []any{
 	(*Names)(nil),                 // 4: wardrop.v1.Names
 	(*Row)(nil),                   // 5: wardrop.v1.Row
 	(*Target)(nil),                // 6: wardrop.v1.Target
-	(*Saved)(nil),                 // 7: wardrop.v1.Saved
-	(*ReportRequest)(nil),         // 8: wardrop.v1.ReportRequest
-	(*ReportResponse)(nil),        // 9: wardrop.v1.ReportResponse
-	(*Demand)(nil),                // 10: wardrop.v1.Demand
-	(*Distance)(nil),              // 11: wardrop.v1.Distance
-	(*Reading)(nil),               // 12: wardrop.v1.Reading
-	(*Faults)(nil),                // 13: wardrop.v1.Faults
-	(*Observation)(nil),           // 14: wardrop.v1.Observation
-	(*Penalty)(nil),               // 15: wardrop.v1.Penalty
-	(*Mark)(nil),                  // 16: wardrop.v1.Mark
-	(*Applied)(nil),               // 17: wardrop.v1.Applied
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
+	(*Update)(nil),                // 7: wardrop.v1.Update
+	(*Columns)(nil),               // 8: wardrop.v1.Columns
+	(*Column)(nil),                // 9: wardrop.v1.Column
+	(*Saved)(nil),                 // 10: wardrop.v1.Saved
+	(*ReportRequest)(nil),         // 11: wardrop.v1.ReportRequest
+	(*ReportResponse)(nil),        // 12: wardrop.v1.ReportResponse
+	(*Demand)(nil),                // 13: wardrop.v1.Demand
+	(*Distance)(nil),              // 14: wardrop.v1.Distance
+	(*Reading)(nil),               // 15: wardrop.v1.Reading
+	(*Faults)(nil),                // 16: wardrop.v1.Faults
+	(*Observation)(nil),           // 17: wardrop.v1.Observation
+	(*Penalty)(nil),               // 18: wardrop.v1.Penalty
+	(*Mark)(nil),                  // 19: wardrop.v1.Mark
+	(*Applied)(nil),               // 20: wardrop.v1.Applied
+	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
 }
 var file_wardropv1_wardrop_proto_depIdxs = []int32{
-	18, // 0: wardrop.v1.Head.published:type_name -> google.protobuf.Timestamp
-	19, // 1: wardrop.v1.Head.good_for:type_name -> google.protobuf.Duration
+	21, // 0: wardrop.v1.Head.published:type_name -> google.protobuf.Timestamp
+	22, // 1: wardrop.v1.Head.good_for:type_name -> google.protobuf.Duration
 	1,  // 2: wardrop.v1.Head.parts:type_name -> wardrop.v1.Part
 	3,  // 3: wardrop.v1.EngineTable.engines:type_name -> wardrop.v1.Engine
 	4,  // 4: wardrop.v1.Engine.names:type_name -> wardrop.v1.Names
 	6,  // 5: wardrop.v1.Row.targets:type_name -> wardrop.v1.Target
-	0,  // 6: wardrop.v1.Saved.head:type_name -> wardrop.v1.Head
-	2,  // 7: wardrop.v1.Saved.engines:type_name -> wardrop.v1.EngineTable
-	5,  // 8: wardrop.v1.Saved.rows:type_name -> wardrop.v1.Row
-	18, // 9: wardrop.v1.ReportRequest.time:type_name -> google.protobuf.Timestamp
-	10, // 10: wardrop.v1.ReportRequest.demands:type_name -> wardrop.v1.Demand
-	11, // 11: wardrop.v1.ReportRequest.distances:type_name -> wardrop.v1.Distance
-	12, // 12: wardrop.v1.ReportRequest.readings:type_name -> wardrop.v1.Reading
-	14, // 13: wardrop.v1.ReportRequest.observations:type_name -> wardrop.v1.Observation
-	15, // 14: wardrop.v1.ReportRequest.penalties:type_name -> wardrop.v1.Penalty
-	17, // 15: wardrop.v1.ReportRequest.applied:type_name -> wardrop.v1.Applied
-	16, // 16: wardrop.v1.ReportRequest.marks:type_name -> wardrop.v1.Mark
-	18, // 17: wardrop.v1.Reading.time:type_name -> google.protobuf.Timestamp
-	13, // 18: wardrop.v1.Reading.faults:type_name -> wardrop.v1.Faults
-	18, // 19: wardrop.v1.Reading.good:type_name -> google.protobuf.Timestamp
-	8,  // 20: wardrop.v1.Signals.Report:input_type -> wardrop.v1.ReportRequest
-	9,  // 21: wardrop.v1.Signals.Report:output_type -> wardrop.v1.ReportResponse
-	21, // [21:22] is the sub-list for method output_type
-	20, // [20:21] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	2,  // 6: wardrop.v1.Update.engines:type_name -> wardrop.v1.EngineTable
+	8,  // 7: wardrop.v1.Update.row:type_name -> wardrop.v1.Columns
+	9,  // 8: wardrop.v1.Columns.weight:type_name -> wardrop.v1.Column
+	9,  // 9: wardrop.v1.Columns.predicted:type_name -> wardrop.v1.Column
+	9,  // 10: wardrop.v1.Columns.network:type_name -> wardrop.v1.Column
+	9,  // 11: wardrop.v1.Columns.limit:type_name -> wardrop.v1.Column
+	0,  // 12: wardrop.v1.Saved.head:type_name -> wardrop.v1.Head
+	2,  // 13: wardrop.v1.Saved.engines:type_name -> wardrop.v1.EngineTable
+	5,  // 14: wardrop.v1.Saved.rows:type_name -> wardrop.v1.Row
+	21, // 15: wardrop.v1.ReportRequest.time:type_name -> google.protobuf.Timestamp
+	13, // 16: wardrop.v1.ReportRequest.demands:type_name -> wardrop.v1.Demand
+	14, // 17: wardrop.v1.ReportRequest.distances:type_name -> wardrop.v1.Distance
+	15, // 18: wardrop.v1.ReportRequest.readings:type_name -> wardrop.v1.Reading
+	17, // 19: wardrop.v1.ReportRequest.observations:type_name -> wardrop.v1.Observation
+	18, // 20: wardrop.v1.ReportRequest.penalties:type_name -> wardrop.v1.Penalty
+	20, // 21: wardrop.v1.ReportRequest.applied:type_name -> wardrop.v1.Applied
+	19, // 22: wardrop.v1.ReportRequest.marks:type_name -> wardrop.v1.Mark
+	21, // 23: wardrop.v1.Reading.time:type_name -> google.protobuf.Timestamp
+	16, // 24: wardrop.v1.Reading.faults:type_name -> wardrop.v1.Faults
+	21, // 25: wardrop.v1.Reading.good:type_name -> google.protobuf.Timestamp
+	11, // 26: wardrop.v1.Signals.Report:input_type -> wardrop.v1.ReportRequest
+	12, // 27: wardrop.v1.Signals.Report:output_type -> wardrop.v1.ReportResponse
+	27, // [27:28] is the sub-list for method output_type
+	26, // [26:27] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_wardropv1_wardrop_proto_init() }
@@ -1785,14 +2058,14 @@ func file_wardropv1_wardrop_proto_init() {
 	if File_wardropv1_wardrop_proto != nil {
 		return
 	}
-	file_wardropv1_wardrop_proto_msgTypes[12].OneofWrappers = []any{}
+	file_wardropv1_wardrop_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wardropv1_wardrop_proto_rawDesc), len(file_wardropv1_wardrop_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

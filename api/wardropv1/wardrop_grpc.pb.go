@@ -6,10 +6,14 @@
 
 // The wire between data planes and the control plane.
 //
-// Weight path: Head, EngineTable and Row are resources of the incremental xDS
-// protocol (aggregated delta discovery). A data plane subscribes to its
-// cluster's Head, which names every part of the snapshot with its digest; it
-// applies the snapshot when it holds exactly those parts.
+// Weight path: snapshots are resources of the incremental xDS protocol
+// (aggregated delta discovery). A data plane subscribes to its cluster's Head,
+// which names every part of the snapshot with its digest; it applies the
+// snapshot when it holds exactly those parts.
+//
+// In wire 1 the parts are an EngineTable and Rows, resources of types of their
+// own that it subscribes to as the head names them. From wire 2 on they come as
+// Updates with the head, in one response, without being asked for.
 //
 // Signal path: the Signals service.
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
 
 	"github.com/wardrop-lb/wardrop/admin"
 	"github.com/wardrop-lb/wardrop/config"
@@ -15,6 +16,7 @@ import (
 	"github.com/wardrop-lb/wardrop/discover"
 	"github.com/wardrop-lb/wardrop/discover/kube"
 	"github.com/wardrop-lb/wardrop/history"
+	"github.com/wardrop-lb/wardrop/weights"
 )
 
 type controlCmd struct {
@@ -70,7 +72,7 @@ func (c *controlCmd) Run(env *environment) error {
 		Config: cfg, Store: st, PlanPath: filepath.Join(self.Data, "plan.json"), Peers: peers, Name: self.Name,
 		SnapshotPath: filepath.Join(self.Data, "snapshots"), History: kept, Registry: registry, Log: env.log,
 	})
-	server := newGRPCServer()
+	server := grpc.NewServer(weights.ServerOptions()...)
 	plane.Register(server)
 	found := newDiscovery(env, cfg, registry, plane, filepath.Join(self.Data, "found.json"))
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"google.golang.org/grpc"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/relay"
+	"github.com/wardrop-lb/wardrop/weights"
 )
 
 type relayCmd struct {
@@ -65,7 +67,7 @@ func (c *relayCmd) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	server := newGRPCServer()
+	server := grpc.NewServer(weights.ServerOptions()...)
 	r.Register(server)
 	s := newServers(env.ctx)
 	s.grpc("signal and weight paths", wire, server)

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/keepalive"
+
+	"github.com/wardrop-lb/wardrop/weights"
 )
 
 // servers runs what a role serves, until its context ends or one of them fails.
@@ -80,15 +80,6 @@ func (s *servers) grpc(name string, l net.Listener, server *grpc.Server) {
 	})
 }
 
-// newGRPCServer notices peers that are gone without a word.
-func newGRPCServer() *grpc.Server {
-	return grpc.NewServer(
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.MaxRecvMsgSize(64<<20),
-	)
-}
-
 // dialAll connects to every upstream; closeAll ends all connections.
 func dialAll(addrs []string) (conns []grpc.ClientConnInterface, closeAll func(), err error) {
 	var open []*grpc.ClientConn
@@ -109,16 +100,7 @@ func dialAll(addrs []string) (conns []grpc.ClientConnInterface, closeAll func(),
 }
 
 func dialControl(addr string) (*grpc.ClientConn, error) {
-	return grpc.NewClient(addr,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		// A data plane comes back within seconds of the control plane's return.
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
-			MinConnectTimeout: 5 * time.Second,
-		}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)),
-	)
+	return grpc.NewClient(addr, append(weights.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 }
 
 func listen(what, addr string) (net.Listener, error) {

@@ -27,6 +27,7 @@ import (
 	"github.com/wardrop-lb/wardrop/sim"
 	"github.com/wardrop-lb/wardrop/store"
 	"github.com/wardrop-lb/wardrop/testengine"
+	"github.com/wardrop-lb/wardrop/weights"
 )
 
 type upCmd struct {
@@ -222,7 +223,7 @@ func (up *fleetUp) start(s *servers, env *environment, builtIn bool) (adminURL s
 	}
 	registry := newRegistry()
 	up.control = control.New(control.Options{Config: up.cfg, Store: &store.Memory{}, Registry: registry, Log: env.log})
-	server := newGRPCServer()
+	server := grpc.NewServer(weights.ServerOptions()...)
 	up.control.Register(server)
 	s.grpc("signal and weight paths", wire, server)
 	found := newDiscovery(env, up.cfg, registry, up.control, "")
