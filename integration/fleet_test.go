@@ -52,12 +52,14 @@ type member struct {
 	*process
 	place
 	name, listen, admin, peer string
+	binary                    string
 }
 
 type dataPlane struct {
 	*process
 	place
 	cluster, listen, admin string
+	binary                 string
 }
 
 // fleet is a control plane of three members, data planes of two clusters, an engine near
@@ -80,6 +82,7 @@ type fleetOptions struct {
 	relays  int              // that data planes connect to; without any to the members
 	data    func(dir string) // prepares a member's directory
 	store   string           // of members; embedded if absent
+	old     string           // a binary of another version, which c and y run
 	goodFor string
 	far     string // from one region to the other
 	third   bool   // there is a cluster z in region x, for data planes that the test starts
@@ -104,7 +107,10 @@ func startFleet(t testing.TB, o fleetOptions) *fleet {
 	fmt.Fprintf(&c, "control: {good_for: %s, store: %s, members: [", o.goodFor, cmp.Or(o.store, "embedded"))
 	for _, name := range []string{"a", "b", "c"} {
 		p := o.place(name)
-		m := &member{place: p, name: name, listen: p.addr(t), admin: p.addr(t), peer: p.addr(t)}
+		m := &member{place: p, name: name, listen: p.addr(t), admin: p.addr(t), peer: p.addr(t), binary: path}
+		if name == "c" {
+			m.binary = cmp.Or(o.old, path)
+		}
 		f.members = append(f.members, m)
 		fmt.Fprintf(&c, "{name: %s, listen: %q, admin: %q, peer: %q, data: %q}, ", name, m.listen, m.admin, m.peer, filepath.Join(f.dir, name))
 	}
@@ -112,7 +118,10 @@ func startFleet(t testing.TB, o fleetOptions) *fleet {
 	var engines strings.Builder
 	for i, name := range []string{"x", "y"} {
 		p := o.place(name)
-		d := &dataPlane{place: p, cluster: name, listen: p.addr(t), admin: p.addr(t)}
+		d := &dataPlane{place: p, cluster: name, listen: p.addr(t), admin: p.addr(t), binary: path}
+		if name == "y" {
+			d.binary = cmp.Or(o.old, path)
+		}
 		f.planes = append(f.planes, d)
 		fmt.Fprintf(&c, "  - {name: %s, region: %s, listen: %q, admin: %q, distances: {%s: 1ms, %s: %s}}\n", name, name, d.listen, d.admin, name, []string{"y", "x"}[i], o.far)
 		engine := p.addr(t)
@@ -171,7 +180,7 @@ func (f *fleet) startRelay(r *relay) {
 // startMember starts one, also again.
 func (f *fleet) startMember(m *member, more ...string) {
 	f.t.Helper()
-	m.process = runCommand(f.t, m.command(append([]string{f.binary, "--log-level", "debug", "control", "-c", f.file, "--member", m.name}, more...)...))
+	m.process = runCommand(f.t, m.command(append([]string{m.binary, "--log-level", "debug", "control", "-c", f.file, "--member", m.name}, more...)...))
 	f.history.members = append(f.history.members, said{m.name, m.process})
 }
 
@@ -187,7 +196,7 @@ func (f *fleet) restartDead() {
 
 func (f *fleet) startPlane(d *dataPlane) {
 	f.t.Helper()
-	d.process = runCommand(f.t, d.command(f.binary, "--log-level", "debug", "proxy", "-c", f.file, "--cluster", d.cluster))
+	d.process = runCommand(f.t, d.command(d.binary, "--log-level", "debug", "proxy", "-c", f.file, "--cluster", d.cluster))
 	f.history.planes = append(f.history.planes, said{d.cluster, d.process})
 	d.until("the data plane routes", func() bool { return d.get("http://"+d.admin+"/readyz", nil) })
 }
