@@ -43,7 +43,8 @@ type Etcd struct {
 
 var _ Store = (*Etcd)(nil)
 
-// OpenEtcd connects when it is first needed; it fails only for wrong options.
+// OpenEtcd connects when it is first needed; it fails for wrong options, and for want of an etcd
+// where it has to log in.
 func OpenEtcd(o EtcdOptions) (*Etcd, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: o.Endpoints, Username: o.User, Password: o.Password, TLS: o.TLS, Logger: zap.NewNop(),
