@@ -37,6 +37,8 @@ type Status struct {
 	// Leader names the member that does; empty while none does, or it is the only one.
 	Leader    string           `json:"leader,omitempty"`
 	Overrides []store.Override `json:"overrides"`
+	// Followers are connected and report nothing.
+	Followers []control.Follower `json:"followers,omitempty"`
 }
 
 // Overrides is the answer of /v1/overrides.
@@ -69,7 +71,7 @@ func Control(c *control.Control, metrics prometheus.Gatherer) http.Handler {
 	mux := base(metrics, c.Ready)
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		now := time.Now()
-		status := Status{DataPlanes: c.DataPlanes(now), Leading: c.Leading(), Leader: c.Leader(), Overrides: c.Overrides(now)}
+		status := Status{DataPlanes: c.DataPlanes(now), Leading: c.Leading(), Leader: c.Leader(), Overrides: c.Overrides(now), Followers: c.Followers(now)}
 		if s := c.State(); s != nil {
 			status.Epoch, status.Version, status.Policy, status.Gap = s.Plan.Epoch, s.Plan.Version, s.Plan.Policy, s.Plan.Gap
 			status.Published, status.TickTook, status.Trouble = s.Published, s.TickTook.Seconds(), s.Trouble

@@ -226,6 +226,39 @@ type DataPlane struct {
 	Refused  string  `json:"refused,omitempty"`
 }
 
+// Follower is connected to the weight path and reports nothing: a stock Envoy or gRPC client, a
+// relay, a member that stands by. Or it has been turned away.
+type Follower struct {
+	Kind      string  `json:"kind"` // "stock", "relay" (members follow as relays do) or "turned away"
+	Cluster   string  `json:"cluster,omitempty"`
+	Instance  string  `json:"instance"`
+	Wire      int     `json:"wire,omitempty"`  // version of the wire that it speaks; 0 of stock clients
+	Epoch     uint64  `json:"epoch,omitempty"` // of the newest snapshot that it has acknowledged
+	Version   uint64  `json:"version,omitempty"`
+	Refused   string  `json:"refused,omitempty"` // why it refused that, or was turned away
+	Connected float64 `json:"connected_seconds"`
+}
+
+// Followers lists who is connected to this member's weight path and is no data plane.
+func (c *Control) Followers(now time.Time) []Follower {
+	out := []Follower{}
+	for _, s := range c.publisher.Subscriptions() {
+		f := Follower{"", s.Cluster, s.Instance, s.Wire, s.Epoch, s.Version, s.Refused, now.Sub(s.Since).Seconds()}
+		switch {
+		case !s.Connected:
+			f.Kind = "turned away"
+		case s.Wire == 0:
+			f.Kind = "stock"
+		case s.Cluster == "":
+			f.Kind = "relay"
+		default:
+			continue // its reports say more
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
 // DataPlanes lists the data planes that report, by cluster and instance.
 func (c *Control) DataPlanes(now time.Time) []DataPlane {
 	out := []DataPlane{}

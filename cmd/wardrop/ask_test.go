@@ -213,6 +213,7 @@ func TestStatusOfMembers(t *testing.T) {
 	plan := &admin.Status{
 		Leading: true, Leader: "b", Epoch: 4, Version: 2, Policy: "static", Published: at,
 		Overrides: []store.Override{{Kind: "drain", Subject: "e", Reason: "fans", Set: at.Add(-time.Minute), Until: at.Add(time.Hour)}, {Kind: "freeze", Set: at}},
+		Followers: []control.Follower{{Kind: "relay", Instance: "member c", Wire: 2, Epoch: 4, Version: 2, Connected: 60}, {Kind: "turned away", Cluster: "x", Instance: "old", Wire: 9, Refused: "too new", Connected: 5}},
 	}
 	o := &overview{Status: plan, Members: []memberStatus{
 		{Name: "a", Admin: "h:1", Error: "refused"}, {Name: "b", Admin: "h:2", Status: plan, Leads: true, Epoch: 4},
@@ -229,8 +230,12 @@ c       h:3    stand by       7        -
 OVERRIDE  SINCE      ENDS       WHY
 drain/e   60.0s ago  in 1h0m0s  fans
 freeze    0.0s ago   -          -
+FOLLOWER  KIND         CLUSTER  HAS  CONNECTED  REFUSED
+member c  relay        -        4.2  60.0s      -
+old       turned away  x        -    5.0s       too new
 No data plane reports.
 `, out.String())
+	require.True(t, troubled(&overview{Status: plan, Members: []memberStatus{{Status: plan}}}, at), "one was turned away")
 
 	o.Members[1].Status = nil // what is left knows no leader
 	o.Members[2].Status.Leader = ""

@@ -70,6 +70,11 @@ func troubled(o *overview, now time.Time) bool {
 			return true
 		}
 	}
+	for _, f := range o.Followers {
+		if f.Refused != "" {
+			return true
+		}
+	}
 	return false
 }
 
@@ -103,6 +108,9 @@ func writeStatus(w io.Writer, o *overview, now time.Time) error {
 		if err := writeOverrides(w, s.Overrides, now); err != nil {
 			return err
 		}
+	}
+	if err := writeFollowers(w, s.Followers); err != nil {
+		return err
 	}
 	if len(s.DataPlanes) == 0 {
 		_, err := fmt.Fprintln(w, "No data plane reports.")
@@ -149,6 +157,26 @@ func writeMembers(w io.Writer, members []memberStatus) error {
 			return fmt.Sprint(len(m.Status.DataPlanes))
 		}},
 		{"REASON", func(m memberStatus) string { return m.Error }},
+	})
+}
+
+// writeFollowers shows who is connected and reports nothing, if anybody.
+func writeFollowers(w io.Writer, list []control.Follower) error {
+	if len(list) == 0 {
+		return nil
+	}
+	return writeTable(w, list, []column[control.Follower]{
+		{"FOLLOWER", func(f control.Follower) string { return f.Instance }},
+		{"KIND", func(f control.Follower) string { return f.Kind }},
+		{"CLUSTER", func(f control.Follower) string { return f.Cluster }},
+		{"HAS", func(f control.Follower) string {
+			if f.Epoch == 0 {
+				return ""
+			}
+			return fmt.Sprintf("%d.%d", f.Epoch, f.Version)
+		}},
+		{"CONNECTED", func(f control.Follower) string { return age(f.Connected) }},
+		{"REFUSED", func(f control.Follower) string { return f.Refused }},
 	})
 }
 
