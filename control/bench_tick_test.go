@@ -1,7 +1,9 @@
 package control
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -14,7 +16,10 @@ import (
 
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 	"github.com/wardrop-lb/wardrop/config"
+	"github.com/wardrop-lb/wardrop/explain"
+	"github.com/wardrop-lb/wardrop/history"
 	"github.com/wardrop-lb/wardrop/store"
+	"github.com/wardrop-lb/wardrop/suppose"
 )
 
 // world is 100 clusters and 10,000 engines in 20 regions, with 20 models of 500 engines each.
@@ -114,4 +119,54 @@ func BenchmarkTick(b *testing.B) {
 	_, _ = fmt.Sscan(rest, &peak)
 	b.ReportMetric(peak/1024, "peak-MiB")
 	b.ReportMetric(float64(l.version), "versions")
+}
+
+// BenchmarkWhy explains a row of the same fleet, what would follow from another demand, and a
+// change of two plans.
+func BenchmarkWhy(b *testing.B) {
+	w := newWorld(b)
+	c := newControl(b, w.config, &store.Memory{}, "")
+	l := &leader{Control: c, epoch: 1}
+	at := now
+	var records []*suppose.Record
+	for range 7 {
+		at = at.Add(2 * time.Second)
+		w.report(c, at)
+		l.tick(at)
+		select {
+		case r := <-c.recorded:
+			records = append(records, r)
+			require.NoError(b, c.history.Add(r))
+		default:
+		}
+	}
+	require.Greater(b, len(records), 1)
+	b.Run("weight", func(b *testing.B) {
+		for b.Loop() {
+			why, err := explain.NewWeight(c.State().Plan, "c07", "m3", "")
+			require.NoError(b, err)
+			require.NoError(b, json.NewEncoder(io.Discard).Encode(why))
+		}
+	})
+	b.Run("what-if", func(b *testing.B) {
+		for b.Loop() {
+			_, err := c.WhatIf(b.Context(), suppose.Changes{Demand: []suppose.DemandChange{{Cluster: "c07", Factor: 2}}})
+			require.NoError(b, err)
+		}
+	})
+	b.Run("change", func(b *testing.B) {
+		a, z := records[len(records)-2], records[len(records)-1]
+		for b.Loop() {
+			_, err := c.WhyChange(b.Context(), [2]uint64{a.Epoch, a.Version}, [2]uint64{z.Epoch, z.Version})
+			require.NoError(b, err)
+		}
+	})
+	b.Run("record", func(b *testing.B) {
+		h, err := history.Open(b.TempDir(), 1<<30)
+		require.NoError(b, err)
+		for b.Loop() {
+			require.NoError(b, h.Add(records[len(records)-1]))
+		}
+		b.ReportMetric(float64(h.Entries()[0].Bytes)/1024, "KiB")
+	})
 }
