@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/wardrop-lb/wardrop/explain"
+	"github.com/wardrop-lb/wardrop/proxy"
 	"github.com/wardrop-lb/wardrop/store"
 	"github.com/wardrop-lb/wardrop/suppose"
 )
@@ -113,6 +114,12 @@ func (c Client) WhatIf(ctx context.Context, changes suppose.Changes) (*suppose.O
 func (c Client) Advice(ctx context.Context) (*suppose.Advice, error) {
 	var out suppose.Advice
 	return &out, c.slowly().get(ctx, "/v1/advice", &out)
+}
+
+// Decision asks a data plane how it routed a request.
+func (c Client) Decision(ctx context.Context, id string) (*proxy.Decision, error) {
+	var out proxy.Decision
+	return &out, c.get(ctx, "/v1/decisions/"+url.PathEscape(id), &out)
 }
 
 // slowly waits longer: what is asked for needs many solves.

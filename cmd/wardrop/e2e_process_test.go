@@ -204,6 +204,7 @@ type answer struct {
 	engine string // that answered
 	took   time.Duration
 	body   string
+	id     string // of the decision
 }
 
 // asked numbers the questions: each is another conversation, with an affinity of
@@ -221,7 +222,7 @@ func ask(base, model string, maxTokens int, stream bool) (answer, error) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
-	return answer{resp.StatusCode, resp.Header.Get("x-engine"), time.Since(begin), string(b)}, err
+	return answer{resp.StatusCode, resp.Header.Get("x-engine"), time.Since(begin), string(b), resp.Header.Get("x-wardrop-decision")}, err
 }
 
 // requireAnswer asks and wants an answer of the model.

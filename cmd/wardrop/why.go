@@ -13,8 +13,9 @@ import (
 )
 
 type whyCmd struct {
-	Weight whyWeightCmd `cmd:"" help:"Why the engines of a (cluster, model) have their weights."`
-	Change whyChangeCmd `cmd:"" help:"Why weights changed from one plan to another: which input moved what."`
+	Weight  whyWeightCmd  `cmd:"" help:"Why the engines of a (cluster, model) have their weights."`
+	Request whyRequestCmd `cmd:"" help:"How a data plane routed one request, by the x-wardrop-decision header of its answer."`
+	Change  whyChangeCmd  `cmd:"" help:"Why weights changed from one plan to another: which input moved what."`
 }
 
 type whyWeightCmd struct {
