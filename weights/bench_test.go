@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/wardrop-lb/wardrop/api"
 	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/testengine"
 )
@@ -73,16 +74,20 @@ type arrival struct {
 }
 
 // follow starts data planes, of the clusters in turn.
-func follow(tb testing.TB, addr string, n int, clusters []*fleet.Snapshot, options ...grpc.DialOption) *planes {
+func follow(tb testing.TB, addr string, n int, clusters []*fleet.Snapshot) *planes {
+	return followAs(tb, api.Wire, addr, n, clusters)
+}
+
+func followAs(tb testing.TB, wire int, addr string, n int, clusters []*fleet.Snapshot) *planes {
 	p := &planes{applied: make(chan arrival, 100*n)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	var conns []*grpc.ClientConn
 	for i := range n {
-		conn, err := grpc.NewClient(addr, append(append(DialOptions(), options...), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+		conn, err := grpc.NewClient(addr, append(DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 		require.NoError(tb, err)
 		conns = append(conns, conn)
-		s := &Subscriber{Cluster: clusters[i%len(clusters)].Cluster, Instance: fmt.Sprint(i), Conns: []grpc.ClientConnInterface{conn}, Log: slog.New(slog.DiscardHandler),
+		s := &Subscriber{Cluster: clusters[i%len(clusters)].Cluster, Instance: fmt.Sprint(i), speaks: wire, Conns: []grpc.ClientConnInterface{conn}, Log: slog.New(slog.DiscardHandler),
 			Apply: func(s *fleet.Snapshot) error { p.applied <- arrival{s.Version, time.Now()}; return nil }}
 		wg.Go(func() { s.Run(ctx) })
 	}
@@ -142,16 +147,16 @@ func quantile(d []time.Duration, q float64) time.Duration {
 
 // BenchmarkPublishTo100 publishes plans of which a hundredth of the weights is new to a hundred
 // data planes in the same process, and measures until each has applied them: snapshots are
-// received, put together and validated, and handed over.
+// received, put together and validated, and handed over. Wire 1 sends changed rows whole.
 func BenchmarkPublishTo100(b *testing.B) {
 	const n = 100
-	for _, c := range []struct{ clusters, models int }{{1, 1}, {1, 20}, {100, 1}, {100, 4}, {100, 20}} {
-		b.Run(fmt.Sprintf("clusters=%d,models=%d", c.clusters, c.models), func(b *testing.B) {
+	for _, c := range []struct{ clusters, models, wire int }{{1, 1, 2}, {1, 20, 2}, {1, 20, 1}, {100, 1, 2}, {100, 4, 2}, {100, 4, 1}, {100, 20, 2}} {
+		b.Run(fmt.Sprintf("clusters=%d,models=%d,wire=%d", c.clusters, c.models, c.wire), func(b *testing.B) {
 			s := serve(b, "127.0.0.1:0")
 			defer s.stop()
 			snapshots := fleetOf(c.clusters, c.models)
 			require.NoError(b, s.Publish(snapshots))
-			p := follow(b, s.addr, n, snapshots)
+			p := followAs(b, c.wire, s.addr, n, snapshots)
 			defer p.stop()
 			p.arrive(b, n, 1)
 			random := rand.New(rand.NewPCG(3, 4))

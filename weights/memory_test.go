@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/wardrop-lb/wardrop/api"
+	"github.com/wardrop-lb/wardrop/fleet"
 )
 
 // megabyte is how many models make a cluster's snapshot a megabyte, with rows of a thousand
@@ -56,4 +57,22 @@ func TestSubscribersThatDoNotReadCostNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, uint64(plans+1), parseMark(r.SystemVersionInfo).version, "the newest")
 	require.Equal(t, int64(n+1), p.publish(0).messages, "one response each, and one more for whom has read")
+}
+
+// TestManyAtOnce: when a leader dies and the next one comes, all data planes come at once; each
+// gets the next leader's plan, and together they cost its publisher little.
+func TestManyAtOnce(t *testing.T) {
+	const n, models = 200, 4
+	p := publisherChild(t, "127.0.0.1:0", 1, models)
+	defer func() { p.end(false) }()
+	planes := follow(t, p.addr, n, []*fleet.Snapshot{{Cluster: "cluster-00"}})
+	defer planes.stop()
+	planes.arrive(t, n, 1)
+	p.end(true)
+	p = publisherChild(t, p.addr, 2, models)
+	alone := p.publish(1)
+	planes.arrive(t, n, 2)
+	u := p.publish(0)
+	t.Logf("heap of %.1f MiB, and %.1f before; %d bytes each", u.heap, alone.heap, u.bytes/n)
+	require.Less(t, u.heap-alone.heap, 32.0, "MiB for two hundred")
 }
