@@ -43,87 +43,63 @@ func SplitPart(name string) (engines bool, cluster, model string) {
 	return false, cluster, model
 }
 
-// EnginesDigest identifies an engine table by what it says.
+// EnginesDigest identifies an engine table by what it says: xxHash64 of its numbers, and of its
+// texts with their lengths.
 func EnginesDigest(engines []fleet.SnapshotEngine) uint64 {
-	h := newHasher()
+	d, b := xxhash.New(), make([]byte, 0, 2*hashChunk)
 	for i := range engines {
 		e := &engines[i]
-		for _, s := range []string{e.Name, e.Region, e.URL, e.Kind, e.Protocol, e.Collector, e.Metrics} {
-			h.text(s)
+		for _, s := range [...]string{e.Name, e.Region, e.URL, e.Kind, e.Protocol, e.Collector, e.Metrics} {
+			b = appendText(b, s)
 		}
-		h.number(e.Capacity)
-		h.word(uint64(len(e.Names)))
+		b = appendNumbers(b, e.Capacity)
+		b = binary.LittleEndian.AppendUint64(b, uint64(len(e.Names)))
 		for _, n := range encodeNames(e.Names) {
-			h.text(n.Signal)
-			h.word(uint64(len(n.Names)))
+			b = binary.LittleEndian.AppendUint64(appendText(b, n.Signal), uint64(len(n.Names)))
 			for _, name := range n.Names {
-				h.text(name)
+				b = appendText(b, name)
 			}
 		}
+		b = flush(d, b, hashChunk)
 	}
-	return h.sum()
+	flush(d, b, 0)
+	return d.Sum64()
 }
 
 // RowDigest identifies a row by what it says of which engines, wherever these stand in the table.
 func RowDigest(engines []fleet.SnapshotEngine, r *fleet.SnapshotRow) uint64 {
-	h := newHasher()
-	h.text(r.Model)
-	h.number(r.Utilisation)
-	for _, f := range r.Shed {
-		h.number(f)
-	}
+	d, b := xxhash.New(), make([]byte, 0, 2*hashChunk)
+	b = appendNumbers(appendText(b, r.Model), r.Utilisation)
+	b = appendNumbers(b, r.Shed[:]...)
 	for i := range r.Targets {
-		h.target(engines[r.Targets[i].Engine].Name, &r.Targets[i])
+		t := &r.Targets[i]
+		b = appendNumbers(appendText(b, engines[t.Engine].Name), t.Weight, t.Predicted, t.Network, t.Limit)
+		b = flush(d, b, hashChunk)
 	}
-	return h.sum()
+	flush(d, b, 0)
+	return d.Sum64()
 }
 
-// hasher computes xxHash64 of numbers and texts with their lengths.
-type hasher struct {
-	digest *xxhash.Digest
-	buffer []byte
-}
+// hashChunk is from how many bytes on they are hashed. It makes no difference to the digest.
+const hashChunk = 4 << 10
 
-const hashBuffer = 4 << 10
-
-func newHasher() *hasher { return &hasher{xxhash.New(), make([]byte, 0, hashBuffer)} }
-
-// room sees to it that n more bytes fit, or empties the buffer.
-func (h *hasher) room(n int) {
-	if len(h.buffer)+n > hashBuffer {
-		_, _ = h.digest.Write(h.buffer) // it never fails
-		h.buffer = h.buffer[:0]
+func flush(d *xxhash.Digest, b []byte, from int) []byte {
+	if len(b) < from {
+		return b
 	}
+	_, _ = d.Write(b) // it never fails
+	return b[:0]
 }
 
-func (h *hasher) word(x uint64) {
-	h.room(8)
-	h.buffer = binary.LittleEndian.AppendUint64(h.buffer, x)
+func appendText(b []byte, s string) []byte {
+	return append(binary.LittleEndian.AppendUint64(b, uint64(len(s))), s...)
 }
 
-func (h *hasher) number(x float64) { h.word(math.Float64bits(x)) }
-
-func (h *hasher) text(s string) {
-	h.word(uint64(len(s)))
-	for len(s) > 0 {
-		part := s[:min(len(s), hashBuffer)]
-		h.room(len(part))
-		h.buffer = append(h.buffer, part...)
-		s = s[len(part):]
+func appendNumbers(b []byte, numbers ...float64) []byte {
+	for _, x := range numbers {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
 	}
-}
-
-func (h *hasher) target(name string, t *fleet.Target) {
-	h.text(name)
-	h.room(4 * 8)
-	for _, x := range [4]float64{t.Weight, t.Predicted, t.Network, t.Limit} {
-		h.buffer = binary.LittleEndian.AppendUint64(h.buffer, math.Float64bits(x))
-	}
-}
-
-func (h *hasher) sum() uint64 {
-	h.room(hashBuffer + 1)
-	return h.digest.Sum64()
+	return b
 }
 
 // columns are the numbers of a target, in the order of the message's columns.

@@ -228,17 +228,18 @@ const weightTolerance = 1e-6
 // Validate reports what is wrong with the row of a snapshot of that many engines.
 func (r *SnapshotRow) Validate(engines int) error {
 	sum := 0.0
-	for _, t := range r.Targets {
+	for i := range r.Targets {
+		t := &r.Targets[i]
 		if t.Engine < 0 || int(t.Engine) >= engines {
 			return fmt.Errorf("unknown engine %d of %d", t.Engine, engines)
 		}
-		if err := errors.Join(
-			inRange("weight", t.Weight, 0, 1+weightTolerance),
-			inRange("predicted", t.Predicted, 0, math.MaxFloat64),
-			inRange("network", t.Network, 0, math.MaxFloat64),
-			inRange("limit", t.Limit, 0, math.MaxFloat64),
-		); err != nil {
-			return err
+		if !t.inRange() {
+			return errors.Join(
+				inRange("weight", t.Weight, 0, 1+weightTolerance),
+				inRange("predicted", t.Predicted, 0, math.MaxFloat64),
+				inRange("network", t.Network, 0, math.MaxFloat64),
+				inRange("limit", t.Limit, 0, math.MaxFloat64),
+			)
 		}
 		sum += t.Weight
 	}
@@ -254,4 +255,10 @@ func (r *SnapshotRow) Validate(engines int) error {
 		}
 	}
 	return nil
+}
+
+// inRange says whether nothing is wrong with a target's numbers: there are many of them.
+func (t *Target) inRange() bool {
+	return t.Weight >= 0 && t.Weight <= 1+weightTolerance && t.Predicted >= 0 && t.Predicted <= math.MaxFloat64 &&
+		t.Network >= 0 && t.Network <= math.MaxFloat64 && t.Limit >= 0 && t.Limit <= math.MaxFloat64
 }

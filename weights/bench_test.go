@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -140,6 +141,13 @@ func serve(tb testing.TB, addr string, options ...grpc.ServerOption) *served {
 	return s
 }
 
+// cpu is what the process has spent.
+func cpu(tb testing.TB) time.Duration {
+	var u syscall.Rusage
+	require.NoError(tb, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 func quantile(d []time.Duration, q float64) time.Duration {
 	slices.Sort(d)
 	return d[min(len(d)-1, int(q*float64(len(d))))]
@@ -161,15 +169,19 @@ func BenchmarkPublishTo100(b *testing.B) {
 			p.arrive(b, n, 1)
 			random := rand.New(rand.NewPCG(3, 4))
 			var took []time.Duration
+			spent := time.Duration(0)
 			b.ResetTimer()
 			for range b.N {
 				snapshots = shift(random, snapshots)
+				before := cpu(b)
 				begin := time.Now()
 				require.NoError(b, s.Publish(snapshots))
 				for _, at := range p.arrive(b, n, snapshots[0].Version) {
 					took = append(took, at.Sub(begin))
 				}
+				spent += cpu(b) - before
 			}
+			b.ReportMetric(spent.Seconds()*1e3/float64(b.N), "cpu-ms")
 			b.ReportMetric(quantile(took, 0.5).Seconds()*1e3, "p50-ms")
 			b.ReportMetric(quantile(took, 0.99).Seconds()*1e3, "p99-ms")
 			b.ReportMetric(quantile(took, 1).Seconds()*1e3, "max-ms")

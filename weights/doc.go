@@ -1,12 +1,14 @@
 // Package weights is the weight path: it takes snapshots from the control plane
-// to the data planes and to disk.
+// to data planes, relays and stock clients, and to disk.
 //
-// The transport is incremental xDS (aggregated delta discovery): the publisher
-// serves a cluster's head, the engine table and one row per model as separate
-// resources, so that a tick ships what changed and a reconnecting data plane
-// resumes from what it holds. The head names every part by digest; a subscriber
-// applies a snapshot when it holds exactly those parts, whole or not at all.
+// The transport is incremental xDS (aggregated delta discovery). A publisher sends, in
+// one response, the parts of a cluster's snapshot that a subscriber lacks: its head, the
+// engine table and one row per model, each as what has changed since the version that the
+// subscriber holds. The head names every part by digest; a subscriber applies a snapshot
+// when it holds exactly those parts, whole or not at all. Who speaks wire 1 is sent each
+// type apart and every changed part whole.
 //
-// A subscriber refuses a lower epoch or version and whatever does not validate,
-// keeps what it has and answers with a NACK that carries the reason.
+// A subscriber follows many upstreams at once. The newest snapshot counts, whoever brings
+// it; a lower epoch and whatever does not validate is refused with a NACK that carries the
+// reason, and what is in force stays.
 package weights
