@@ -247,6 +247,9 @@ func TestWiresOneApart(t *testing.T) {
 			eventually(t, "the data plane says so", func() bool { _, _, refused := p.Applied(); return refused == why })
 			p.says("weight path lost", why)
 			require.Empty(t, p.applied)
+			eventually(t, "it tries again", func() bool { return s.streams.Load() > 2 })
+			require.Equal(t, 1, p.log.lines("level=WARN"), "said once, not at every attempt")
+			require.Zero(t, p.log.lines("restored"))
 		})
 	}
 }

@@ -55,8 +55,9 @@ type streamID struct {
 
 type subscription struct {
 	Subscription
-	known bool            // it has said who it is
-	sent  map[string]mark // by nonce: the newest head of a response that was not answered yet
+	welcome func() error    // sends the stream's header; nil once that is done
+	known   bool            // it has said who it is
+	sent    map[string]mark // by nonce: the newest head of a response that was not answered yet
 }
 
 func newSubscriptions(wire int) *subscriptions {
@@ -67,9 +68,8 @@ func newSubscriptions(wire int) *subscriptions {
 func (s *subscriptions) callbacks() server.CallbackFuncs {
 	return server.CallbackFuncs{
 		DeltaStreamOpenFunc: func(ctx context.Context, id int64, _ string) error {
-			s.opened(streamID{true, id})
-			// The header says at once that the stream is open, also while there is nothing to send.
-			return grpc.SendHeader(ctx, nil)
+			s.opened(streamID{true, id}, func() error { return grpc.SendHeader(ctx, nil) })
+			return nil
 		},
 		DeltaStreamClosedFunc: func(id int64, _ *core.Node) { s.closed(streamID{true, id}) },
 		StreamDeltaRequestFunc: func(id int64, r *discovery.DeltaDiscoveryRequest) error {
@@ -78,7 +78,7 @@ func (s *subscriptions) callbacks() server.CallbackFuncs {
 		StreamDeltaResponseFunc: func(id int64, _ *discovery.DeltaDiscoveryRequest, r *discovery.DeltaDiscoveryResponse) {
 			s.answered(streamID{true, id}, r)
 		},
-		StreamOpenFunc:   func(_ context.Context, id int64, _ string) error { s.opened(streamID{false, id}); return nil },
+		StreamOpenFunc:   func(_ context.Context, id int64, _ string) error { s.opened(streamID{false, id}, nil); return nil },
 		StreamClosedFunc: func(id int64, _ *core.Node) { s.closed(streamID{false, id}) },
 		StreamRequestFunc: func(id int64, r *discovery.DiscoveryRequest) error {
 			return s.asked(streamID{false, id}, r.GetTypeUrl(), r.GetNode(), r.GetResponseNonce(), r.GetErrorDetail(), nil)
@@ -86,10 +86,10 @@ func (s *subscriptions) callbacks() server.CallbackFuncs {
 	}
 }
 
-func (s *subscriptions) opened(id streamID) {
+func (s *subscriptions) opened(id streamID, welcome func() error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.open[id] = &subscription{Subscription{Since: time.Now(), Connected: true}, false, map[string]mark{}}
+	s.open[id] = &subscription{Subscription{Since: time.Now(), Connected: true}, welcome, false, map[string]mark{}}
 }
 
 func (s *subscriptions) closed(id streamID) {
@@ -111,6 +111,12 @@ func (s *subscriptions) asked(id streamID, typeURL string, node *core.Node, nonc
 				return s.turnAway(x, err)
 			}
 		}
+	}
+	if x.welcome != nil { // it says at once that the client is served, also while there is nothing to send
+		if err := x.welcome(); err != nil {
+			return err
+		}
+		x.welcome = nil
 	}
 	for _, version := range held {
 		x.acknowledge(parseMark(version))

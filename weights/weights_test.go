@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,6 +48,7 @@ type fixture struct {
 	cancel    context.CancelFunc
 	publisher *Publisher
 	done      chan struct{}
+	streams   atomic.Int64 // that were opened
 
 	mu   sync.Mutex
 	sent map[string]int // resources by type URL
@@ -76,6 +78,7 @@ func startWith(t *testing.T, addr string, wire int, tp *tape) *fixture {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &fixture{t: t, cancel: cancel, publisher: newPublisher(ctx, wire), done: make(chan struct{}), sent: map[string]int{}}
 	s.grpc = grpc.NewServer(append(ServerOptions(), grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+		s.streams.Add(1)
 		return h(srv, counting{taped{ss, tp}, s})
 	}))...)
 	s.publisher.Register(s.grpc)
@@ -112,6 +115,18 @@ func (l *syncedLog) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(b)
+}
+
+// lines counts those with a word.
+func (l *syncedLog) lines(word string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, word) {
+			n++
+		}
+	}
+	return n
 }
 
 // says waits for a line of the log with these words.
