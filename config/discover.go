@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -241,15 +242,16 @@ func (c *Config) discovers() bool {
 	return len(c.Discover) > 0 || slices.ContainsFunc(c.Engines, func(e Engine) bool { return len(e.Models) == 0 })
 }
 
-// Label selectors as Kubernetes' API takes them.
+// Label selectors as Kubernetes' API takes them. They are compiled by who needs them: it takes
+// longer than all else that a start does here.
 var (
 	labelName  = `[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?`
 	dnsLabel   = `[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?`
 	labelKey   = `(?:` + dnsLabel + `(?:\.` + dnsLabel + `)*/)?` + labelName
 	labelSet   = `\(\s*` + labelName + `(?:\s*,\s*` + labelName + `)*\s*\)`
 	labelTerm  = `\s*(?:!\s*` + labelKey + `|` + labelKey + `(?:\s*(?:==?|!=)\s*(?:` + labelName + `)?|\s+(?:in|notin)\s*` + labelSet + `)?)\s*`
-	selectorRE = regexp.MustCompile(`^` + labelTerm + `(?:,` + labelTerm + `)*$`)
-	labelRE    = regexp.MustCompile(`^` + dnsLabel + `$`)
+	selectorRE = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^` + labelTerm + `(?:,` + labelTerm + `)*$`) })
+	labelRE    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^` + dnsLabel + `$`) })
 )
 
 // leastInterval keeps a slip of the unit from asking a server without end.
@@ -342,10 +344,10 @@ func (k *checker) sourceURL(path, value string) {
 
 func (k *checker) kubernetes(path string, s KubernetesSource) {
 	k.required(path+".selector", s.Selector)
-	if s.Selector != "" && !selectorRE.MatchString(s.Selector) {
+	if s.Selector != "" && !selectorRE().MatchString(s.Selector) {
 		k.fail(path+".selector", "%q is not a label selector: write it like kubernetes.io/service-name=vllm", s.Selector)
 	}
-	if s.Namespace != "" && !labelRE.MatchString(s.Namespace) {
+	if s.Namespace != "" && !labelRE().MatchString(s.Namespace) {
 		k.fail(path+".namespace", "%q is not the name of a namespace", s.Namespace)
 	}
 	for zone, region := range s.Zones {

@@ -24,6 +24,7 @@ type ageing struct {
 	before time.Duration // its age when it came
 	part   float64       // of the weights that are not the plan's any more
 	looked time.Time     // at who is healthy, last
+	rough  bool          // the table in force is to be built again, better
 }
 
 // oldest bounds what a clock that is wrong may say of an age.
@@ -69,7 +70,8 @@ func (p *DataPlane) apply(s *fleet.Snapshot) error {
 // that finds a change costs slot tables.
 const lookEvery = 10 * time.Second
 
-// age blends what is in force anew when its age says so, or another engine is healthy.
+// age builds what is in force anew when its age says so, or another engine is healthy, or what
+// was found on disk had to be there soon.
 func (p *DataPlane) age(now time.Time) {
 	a := &p.ageing
 	a.mu.Lock()
@@ -78,7 +80,7 @@ func (p *DataPlane) age(now time.Time) {
 		return
 	}
 	part := route.Aged(a.age(now), a.plan.GoodFor)
-	if part == a.part && (part == 0 || now.Sub(a.looked) < lookEvery) {
+	if part == a.part && !a.rough && (part == 0 || now.Sub(a.looked) < lookEvery) {
 		return
 	}
 	if err := p.enforce(now); err != nil { // it was in force before
@@ -91,7 +93,7 @@ func (p *DataPlane) enforce(now time.Time) error {
 	a, old := &p.ageing, p.table.Load()
 	part := route.Aged(a.age(now), a.plan.GoodFor)
 	s := route.Age(a.plan, part, healthy(old, now.UnixNano()))
-	t, err := p.memory.resolve(s, p.config.Bound, old)
+	t, err := p.memory.resolve(s, p.config.Bound, old, a.restoring)
 	if err != nil {
 		return err
 	}
@@ -104,7 +106,7 @@ func (p *DataPlane) enforce(now time.Time) error {
 	case part == 0 && a.part > 0:
 		p.log.Info("a newer snapshot is here; its weights are in force", "epoch", s.Epoch, "version", s.Version)
 	}
-	a.part, a.looked = part, now
+	a.part, a.looked, a.rough = part, now, a.restoring
 	if old == nil || old.router.Snapshot.Epoch != s.Epoch || old.router.Snapshot.Version != s.Version {
 		p.log.Debug("snapshot applied", "epoch", s.Epoch, "version", s.Version, "models", len(s.Rows))
 	}

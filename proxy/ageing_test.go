@@ -160,7 +160,7 @@ func TestRefusedSnapshotRenewsNothing(t *testing.T) {
 	require.Error(t, h.plane.apply(bad))
 	require.Equal(t, before, h.plane.ageing.came)
 	require.Equal(t, uint64(1), h.plane.Status(time.Now()).Version)
-	h.plane.age(time.Now().Add(time.Hour))
+	h.plane.age(time.Now().Add(100 * time.Hour))
 	require.Equal(t, 1.0, h.plane.Status(time.Now()).Aged)
 	for i := range 20 {
 		h.read(h.post(chat, "X-Session-Id", fmt.Sprint(i)))
@@ -174,4 +174,20 @@ func metricText(name, value string) *strings.Reader {
 		"wardrop_proxy_snapshot_stale": "1 when the snapshot is older than it is good for.",
 	}[name]
 	return strings.NewReader(fmt.Sprintf("# HELP %s %s\n# TYPE %s gauge\n%s %s\n", name, help, name, name, value))
+}
+
+// TestServesSoonAndThenWell: what is found on disk is in force at once, with tables that are built
+// again, and better, as soon as requests are served.
+func TestServesSoonAndThenWell(t *testing.T) {
+	dir := t.TempDir()
+	h := newHarness(t, named(9)...)
+	require.NoError(t, newPlane(t, config.Proxy{Data: dir}).subscriber.Save(h.plane.Snapshot()))
+	h.plane = newPlane(t, config.Proxy{Data: dir})
+	soon := h.plane.table.Load()
+	require.NotNil(t, soon)
+	h.plane.age(time.Now())
+	well := h.plane.table.Load()
+	require.NotSame(t, soon, well)
+	h.plane.age(time.Now())
+	require.Same(t, well, h.plane.table.Load(), "once")
 }

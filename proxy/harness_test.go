@@ -90,7 +90,7 @@ func newHarnessWith(t *testing.T, settings config.Proxy, engines ...http.Handler
 
 // evenSnapshot spreads model "m" evenly over engines e0, e1, ...
 func evenSnapshot(urls ...string) *fleet.Snapshot {
-	s := &fleet.Snapshot{Cluster: "c", Epoch: 1, Version: 1, Time: time.Now(), GoodFor: time.Minute, Rows: []fleet.SnapshotRow{{Model: "m"}}}
+	s := &fleet.Snapshot{Cluster: "c", Epoch: 1, Version: 1, Time: time.Now(), GoodFor: time.Hour, Rows: []fleet.SnapshotRow{{Model: "m"}}}
 	for i, u := range urls {
 		s.Engines = append(s.Engines, fleet.SnapshotEngine{Name: fmt.Sprint("e", i), URL: u, Capacity: 10})
 		s.Rows[0].Targets = append(s.Rows[0].Targets, fleet.Target{Engine: int32(i), Weight: 1 / float64(len(urls)), Predicted: 1})

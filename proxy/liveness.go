@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"net/http"
+	"runtime/debug"
 	"time"
 
 	"github.com/wardrop-lb/wardrop/protect"
@@ -188,6 +189,8 @@ func (p *DataPlane) refused(a *attempt, t *targetState, now int64) bool {
 
 // watch sweeps, and has the snapshot grow old, until ctx is done.
 func (p *DataPlane) watch(ctx context.Context) {
+	p.age(time.Now())
+	debug.FreeOSMemory() // a start takes several times what it leaves
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
 	for {

@@ -21,7 +21,8 @@ type counter struct {
 
 func (c *counter) add() { c.total.Add(1) }
 
-// history is a sliding window over samples of a growing total.
+// history is a sliding window over samples of a growing total. While that does not grow, two
+// samples stand for all: most engines of a large fleet are idle, here.
 type history struct {
 	mu      sync.Mutex
 	samples []sample // oldest first; the first is at or before the window's start
@@ -37,12 +38,22 @@ type sample struct {
 func (h *history) sample(at time.Time, total float64) (grown float64, covered time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.samples = append(h.samples, sample{at, total})
-	for len(h.samples) > 2 && at.Sub(h.samples[1].at) >= window {
-		h.samples = h.samples[1:]
+	if n := len(h.samples); n > 1 && h.samples[n-1].total == total && h.samples[n-2].total == total {
+		h.samples[n-1].at = at
+	} else {
+		h.samples = append(h.samples, sample{at, total})
 	}
+	old := 0
+	for len(h.samples)-old > 2 && at.Sub(h.samples[old+1].at) >= window {
+		old++
+	}
+	h.samples = append(h.samples[:0], h.samples[old:]...)
 	first := h.samples[0]
-	return total - first.total, at.Sub(first.at)
+	covered = at.Sub(first.at)
+	if len(h.samples) > 1 && h.samples[1].total == first.total { // it was as much at the window's start
+		covered = min(covered, window)
+	}
+	return total - first.total, covered
 }
 
 // rate samples the counter: events per second over the window, the total, and

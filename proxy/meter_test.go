@@ -45,6 +45,34 @@ func TestRateLooksBackOneWindow(t *testing.T) {
 	require.LessOrEqual(t, len(c.history.samples), 22, "memory is bounded")
 }
 
+// TestIdleCountersAreSmall, and tell the same of the window as if every sample had been kept.
+func TestIdleCountersAreSmall(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var c counter
+		var all []sample
+		at := time.Unix(0, 0)
+		for range rapid.IntRange(1, 100).Draw(t, "samples") {
+			at = at.Add(500 * time.Millisecond)
+			c.total.Add(uint64(rapid.SampledFrom([]int{0, 0, 0, 0, 7}).Draw(t, "grown")))
+			all = append(all, sample{at, float64(c.total.Load())})
+			first := all[0]
+			for _, s := range all[:len(all)-1] {
+				if at.Sub(s.at) >= window {
+					first = s
+				}
+			}
+			grown, covered := c.history.sample(at, float64(c.total.Load()))
+			require.Equal(t, float64(c.total.Load())-first.total, grown)
+			require.InDelta(t, at.Sub(first.at).Seconds(), covered.Seconds(), 0.5)
+		}
+		for range 40 {
+			at = at.Add(500 * time.Millisecond)
+			c.rate(at)
+		}
+		require.LessOrEqual(t, len(c.history.samples), 2)
+	})
+}
+
 func TestMeanOfTheWindow(t *testing.T) {
 	var m mean
 	at := time.Unix(0, 0)

@@ -85,15 +85,16 @@ func (p *prober) round(ctx context.Context, s *fleet.Snapshot, round int) {
 	}
 	regions := map[string][]string{}
 	for _, e := range s.Engines {
-		if addr, ok := address(e.URL); ok {
-			regions[e.Region] = append(regions[e.Region], addr)
+		if e.URL != "" {
+			regions[e.Region] = append(regions[e.Region], e.URL)
 		}
 	}
 	var wg sync.WaitGroup
-	for region, addrs := range regions {
-		for i := range min(probesByRegion, len(addrs)) {
-			addr := addrs[(round*probesByRegion+i)%len(addrs)]
-			wg.Go(func() { p.probe(ctx, region, addr) })
+	for region, urls := range regions {
+		for i := range min(probesByRegion, len(urls)) {
+			if addr, ok := address(urls[(round*probesByRegion+i)%len(urls)]); ok {
+				wg.Go(func() { p.probe(ctx, region, addr) })
+			}
 		}
 	}
 	wg.Wait()

@@ -3,6 +3,7 @@ package proxy
 import (
 	"net/http"
 	"net/url"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,13 +106,19 @@ func newMemory(retryRatio float64, t *transports, metrics *metrics) *memory {
 	}
 }
 
-// resolve builds the table of a snapshot.
-func (m *memory) resolve(s *fleet.Snapshot, eps float64, previous *table) (*table, error) {
+// resolve builds the table of a snapshot; soon has it built roughly, for who has none yet and
+// builds it again.
+func (m *memory) resolve(s *fleet.Snapshot, eps float64, previous *table, soon bool) (*table, error) {
 	var old *route.Router
 	if previous != nil {
 		old = previous.router
 	}
-	t := &table{router: route.New(s, m.flights, eps, old), rows: map[string]*rowState{}}
+	t := &table{rows: map[string]*rowState{}}
+	if soon {
+		t.router = route.NewSoon(s, m.flights, eps, parallel)
+	} else {
+		t.router = route.New(s, m.flights, eps, old)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, model := range t.router.Models() {
@@ -134,6 +141,20 @@ func (m *memory) resolve(s *fleet.Snapshot, eps float64, previous *table) (*tabl
 	}
 	m.forget(t)
 	return t, nil
+}
+
+// parallel runs jobs on all cores: nobody is served yet.
+func parallel(n int, job func(i int)) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(n, runtime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			for i := next.Add(1); i <= int64(n); i = next.Add(1) {
+				job(int(i - 1))
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // probeUnproven has engines probed that come back into the row and have not answered since

@@ -33,10 +33,14 @@ type slotTable struct {
 	mask  uint64
 }
 
+// size is how good a table is: how many slots it has for each engine, and how often weights
+// are corrected by what they gave.
+type size struct{ perEngine, passes int }
+
 // newSlotTable builds the table for engines named names. Weights need not be
 // normalised; those under weightFloor of the sum get no slot. At least one
 // weight must be positive.
-func newSlotTable(names []string, weights []float64, perEngine int) slotTable {
+func newSlotTable(names []string, weights []float64, of size) slotTable {
 	sum := 0.0
 	for _, w := range weights {
 		sum += w
@@ -47,13 +51,13 @@ func newSlotTable(names []string, weights []float64, perEngine int) slotTable {
 			want[i] = w / sum
 		}
 	}
-	size := 1 << bits.Len(uint(perEngine*max(len(names), leastEngines)-1))
-	t := slotTable{slots: make([]uint32, size), mask: uint64(size - 1)}
-	race := newRace(names, size)
+	n := 1 << bits.Len(uint(of.perEngine*max(len(names), leastEngines)-1))
+	t := slotTable{slots: make([]uint32, n), mask: uint64(n - 1)}
+	race := newRace(names, n)
 	adjusted := slices.Clone(want)
 	for pass := 0; ; pass++ {
 		race.run(adjusted, t.slots)
-		if pass == calibrationPasses {
+		if pass == of.passes {
 			return t
 		}
 		calibrate(adjusted, want, t.slots)
@@ -76,22 +80,24 @@ func calibrate(adjusted, want []float64, slots []uint32) {
 // race holds the streams of one build. Every engine draws its own sequence of
 // (slot, time) arrivals, the same in every pass: only the scale of its times
 // changes with its weight.
+//
+// Time goes on for all engines together, in rounds of one arrival per slot: a slot that had
+// one in an earlier round is decided, and after a few rounds nearly all are. So most
+// arrivals are dismissed by one bit, and no more are drawn than it takes.
 type race struct {
-	seeds []uint64
-	state []uint64
-	clock []float64 // time of each engine's last arrival that was drawn
-	best  []float32 // earliest arrival by slot
+	seeds   []uint64
+	state   []uint64
+	clock   []float64 // time of each engine's last arrival that was drawn
+	best    []uint64  // by slot: the earliest arrival's time, a float32's bits, and its engine
+	decided []uint64  // by slot, a bit
 }
-
-const none = math.MaxUint32
-
-// arrivalsPerRound is the expected number of arrivals per slot in one round. A
-// part exp(-12) of the slots, one in 160,000, needs a second one.
-const arrivalsPerRound = 12
 
 func newRace(names []string, size int) *race {
 	n := len(names)
-	r := &race{seeds: make([]uint64, n), state: make([]uint64, n), clock: make([]float64, n), best: make([]float32, size)}
+	r := &race{
+		seeds: make([]uint64, n), state: make([]uint64, n), clock: make([]float64, n),
+		best: make([]uint64, size), decided: make([]uint64, size/64),
+	}
 	for i, n := range names {
 		r.seeds[i] = xxhash.Sum64String(n)
 	}
@@ -99,30 +105,55 @@ func newRace(names []string, size int) *race {
 }
 
 // run fills slots with the engines of the earliest arrivals, for weights that
-// add up to about 1.
+// add up to about 1. Of those at the same time the first engine's counts.
 func (r *race) run(weights []float64, slots []uint32) {
-	for s := range slots {
-		slots[s], r.best[s] = none, math.MaxFloat32
+	for s := range r.best {
+		r.best[s] = math.MaxUint64
 	}
+	clear(r.decided)
 	copy(r.state, r.seeds)
 	clear(r.clock)
-	round := arrivalsPerRound * float64(len(slots))
+	round := float64(len(slots))
 	for horizon := round; ; horizon += round {
 		for i, w := range weights {
 			if w > 0 {
-				r.advance(uint32(i), 1/w, horizon, slots)
+				r.advance(uint32(i), 1/w, horizon)
 			}
 		}
-		if !slices.Contains(slots, none) {
-			return
+		if r.decide() {
+			break
 		}
 	}
+	for s, b := range r.best {
+		slots[s] = uint32(b)
+	}
+}
+
+// decide closes the slots that have an arrival, and tells whether all have. Tables have
+// a multiple of 64 slots.
+func (r *race) decide() (all bool) {
+	all = true
+	for i, word := range r.decided {
+		if word == math.MaxUint64 {
+			continue
+		}
+		word = 0
+		for bit, b := range r.best[64*i : 64*i+64] {
+			if b != math.MaxUint64 {
+				word |= 1 << bit
+			}
+		}
+		r.decided[i] = word
+		all = all && word == math.MaxUint64
+	}
+	return all
 }
 
 // advance draws one engine's arrivals up to the horizon. The one beyond it is
 // drawn again in the next round.
-func (r *race) advance(engine uint32, scale, horizon float64, slots []uint32) {
-	mask := uint64(len(slots) - 1)
+func (r *race) advance(engine uint32, scale, horizon float64) {
+	best, decided := r.best, r.decided
+	mask := uint64(len(best) - 1)
 	state, t := r.state[engine], r.clock[engine]
 	for {
 		x := mix(state + phi)
@@ -131,8 +162,9 @@ func (r *race) advance(engine uint32, scale, horizon float64, slots []uint32) {
 			break
 		}
 		state, t = state+phi, next
-		if s := x & mask; float32(t) < r.best[s] {
-			slots[s], r.best[s] = engine, float32(t)
+		s := x & mask
+		if decided[s/64]>>(s%64)&1 == 0 {
+			best[s] = min(best[s], uint64(math.Float32bits(float32(t)))<<32|uint64(engine))
 		}
 	}
 	r.state[engine], r.clock[engine] = state, t

@@ -145,7 +145,7 @@ func (l *lockedBuffer) String() string {
 }
 
 // freeAddress gives an address on which nobody listens at this moment.
-func freeAddress(t *testing.T) string {
+func freeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
