@@ -252,6 +252,15 @@ func (f *fleet) leader() (*member, memberState) {
 	return best, state
 }
 
+// another waits until another member leads than did, by a higher epoch.
+func (f *fleet) another(leader *member, was memberState) {
+	f.t.Helper()
+	f.until("another leads", func() bool {
+		m, s := f.leader()
+		return m != nil && m != leader && s.Epoch > was.Epoch
+	})
+}
+
 // until polls the fleet, and fails the test after a minute.
 func (f *fleet) until(what string, ok func() bool) {
 	f.t.Helper()

@@ -38,10 +38,7 @@ func TestLeaderStandsStill(t *testing.T) {
 	leader := f.settled("before")
 	old, _ := leader.state()
 	leader.signal(syscall.SIGSTOP)
-	f.until("another leads", func() bool {
-		m, s := f.leader()
-		return m != nil && m != leader && s.Epoch > old.Epoch
-	})
+	f.another(leader, old)
 	f.load.more(t, 30)
 	leader.signal(syscall.SIGCONT)
 	f.until("it stands by", func() bool { s, ok := leader.state(); return ok && !s.Leading })
@@ -56,14 +53,12 @@ func TestTwoOfThreeKilled(t *testing.T) {
 	f := startFleet(t, fleetOptions{goodFor: "2s"})
 	before := f.allWeights()
 	leader := f.settled("before")
-	var killed []*member
+	killed := []*member{leader}
 	for _, m := range f.members {
-		if m == leader || len(killed) == 0 {
+		if m != leader {
 			killed = append(killed, m)
+			break
 		}
-	}
-	if len(killed) == 1 {
-		killed = append(killed, f.members[1])
 	}
 	for _, m := range killed {
 		m.kill()

@@ -36,10 +36,7 @@ func TestLeaderParted(t *testing.T) {
 	leader := f.settled("before")
 	old, _ := leader.state()
 	mend := part([]place{leader.place}, f.others(leader))
-	f.until("another leads", func() bool {
-		m, s := f.leader()
-		return m != nil && m != leader && s.Epoch > old.Epoch
-	})
+	f.another(leader, old)
 	f.settled("parted")
 	f.until("it has noticed", func() bool { s, ok := leader.state(); return ok && !s.Leading })
 	mend()
@@ -59,10 +56,7 @@ func TestOneWay(t *testing.T) {
 	leader := f.settled("before")
 	old, _ := leader.state()
 	leader.link.cut(f.others(leader)...)
-	f.until("another leads", func() bool {
-		m, s := f.leader()
-		return m != nil && m != leader && s.Epoch > old.Epoch
-	})
+	f.another(leader, old)
 	next := f.settled("heard by no member")
 	leader.link.mend(f.others(leader)...)
 
@@ -123,10 +117,7 @@ func TestDataPlaneOnTheFarSide(t *testing.T) {
 	leader := f.settled("before")
 	old, _ := leader.state()
 	mend := part([]place{leader.place, places["x"]}, f.others(leader))
-	f.until("another leads", func() bool {
-		m, s := f.leader()
-		return m != nil && m != leader && s.Epoch > old.Epoch
-	})
+	f.another(leader, old)
 	f.load.more(t, 80)
 	got, ok := f.planes[0].snapshot()
 	require.True(t, ok)
