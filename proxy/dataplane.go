@@ -81,7 +81,7 @@ func New(o Options) (*DataPlane, error) {
 		instance: collect.NewInstance(), log: o.Log.With("cluster", o.Cluster), control: o.Control,
 		aliasList: o.Aliases, aliases: newAliases(o.Aliases), stored: newStored(), prober: newProber(dial),
 	}
-	p.decisions = &ring{instance: p.instance}
+	p.decisions = &ring{instance: p.instance, cluster: p.cluster}
 	p.uploads.window = time.Duration(o.Proxy.UploadTimeout)
 	p.waiting.limit = int64(o.Proxy.QueueBytes)
 	p.metrics = newMetrics(p, o.Registry)

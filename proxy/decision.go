@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/route"
 )
 
@@ -46,26 +47,63 @@ type Attempt struct {
 	Predicted float64 `json:"predicted"`  // seconds, by the plan
 }
 
-// record is a decision in the ring: of fixed size, so that recording allocates
-// nothing.
+// record is a decision in the ring. It is small, for the collector of garbage looks at all of the
+// ring every few hundred requests; to record one attempt allocates nothing.
 type record struct {
-	Decision
-	key      route.KeySource
-	attempts [route.MaxOrder]Attempt
-	n        int
-	sequence uint64
+	sequence           uint64
+	arrived            int64 // nanoseconds; 0 of a place in the ring that is free
+	model, refused     string
+	epoch, version     uint64
+	aged               float64
+	hash               uint64
+	work               int64
+	queued, seconds    float64
+	depth, status      int32
+	spilled, passed, n uint16 // n attempts
+	key                route.KeySource
+	priority           fleet.Priority
+	remembered         bool
+	first              Attempt
+	more               []Attempt // after the first
 }
 
 func (r *record) attempt(a Attempt) {
-	if r.n < len(r.attempts) {
-		r.attempts[r.n] = a
-		r.n++
+	switch {
+	case r.n == 0:
+		r.first = a
+	case r.n < route.MaxOrder:
+		r.more = append(r.more, a)
+	default:
+		return
 	}
+	r.n++
+}
+
+// last is the attempt that was recorded last; there is one.
+func (r *record) last() *Attempt {
+	if n := len(r.more); n > 0 {
+		return &r.more[n-1]
+	}
+	return &r.first
+}
+
+// decision says what was recorded.
+func (r *record) decision(id, cluster string) Decision {
+	d := Decision{
+		ID: id, Time: time.Unix(0, r.arrived), Cluster: cluster, Model: r.model, Priority: r.priority.String(), Epoch: r.epoch, Version: r.version, Aged: r.aged,
+		Key: r.key.String(), KeyHash: r.hash, Depth: int(r.depth), Work: r.work, Spilled: int(r.spilled), Passed: int(r.passed), Remembered: r.remembered,
+		Queued: r.queued, Status: int(r.status), Refused: r.refused, Seconds: r.seconds, Attempts: []Attempt{},
+	}
+	if r.n > 0 {
+		d.Attempts = append(append(d.Attempts, r.first), r.more...)
+	}
+	return d
 }
 
 // ring remembers the newest decisions. Safe for concurrent use.
 type ring struct {
 	instance string
+	cluster  string
 	next     atomic.Uint64
 	slots    [ringSize]struct {
 		mu sync.Mutex
@@ -98,13 +136,10 @@ func (g *ring) get(id string) (Decision, bool) {
 	s.mu.Lock()
 	r := s.r
 	s.mu.Unlock()
-	if r.sequence != sequence || r.Time.IsZero() {
+	if r.sequence != sequence || r.arrived == 0 {
 		return Decision{}, false
 	}
-	d := r.Decision
-	d.ID, d.Key = id, r.key.String()
-	d.Attempts = append([]Attempt{}, r.attempts[:r.n]...)
-	return d, true
+	return r.decision(id, g.cluster), true
 }
 
 // Decision finds the decision of an x-wardrop-decision header.

@@ -9,18 +9,25 @@ import (
 	"net/http"
 	"net/textproto"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/wardrop-lb/wardrop/protect"
+	"github.com/wardrop-lb/wardrop/route"
 )
 
 // errIdle is why an answer ends that was silent for too long.
 var errIdle = errors.New("the engine was silent for too long")
 
 var newline = []byte{'\n'}
+
+// What headers hold that are the same for many requests; nobody changes them.
+var (
+	attemptCounts = [route.MaxOrder + 1][]string{{"0"}, {"1"}, {"2"}, {"3"}, {"4"}}
+	protoHTTP     = []string{"http"}
+	protoHTTPS    = []string{"https"}
+)
 
 // relay copies an answer to the client, byte for byte, as it comes. Once the
 // client has seen its beginning a failure must be visible: the connection is
@@ -33,17 +40,17 @@ func (p *DataPlane) relay(q *request, a *attempt) {
 	if a.asked {
 		delete(header, inBandReport)
 	}
-	header["X-Wardrop-Engine"] = []string{t.seen.engine}
+	header["X-Wardrop-Engine"] = t.seen.named
 	header["X-Wardrop-Decision"] = []string{p.decisions.id(q.record.sequence)}
-	header["X-Wardrop-Attempts"] = []string{strconv.Itoa(q.record.n)}
-	q.record.Status = a.resp.StatusCode
+	header["X-Wardrop-Attempts"] = attemptCounts[q.record.n]
+	q.record.status = int32(a.resp.StatusCode)
 	q.w.WriteHeader(a.resp.StatusCode)
 	c := p.newCopier(q, a)
 	clientErr, engineErr := c.run(a.first, a.ended)
 	switch {
 	case engineErr != nil && q.ctx.Err() == nil:
 		a.outcome, a.err = protect.Failure, engineErr
-		q.record.attempts[q.record.n-1].Error = engineErr.Error()
+		q.record.last().Error = engineErr.Error()
 		p.judge(q, a)
 		panic(http.ErrAbortHandler)
 	case clientErr != nil || engineErr != nil:
@@ -73,7 +80,7 @@ func (p *DataPlane) settle(q *request, a *attempt, s *sseScanner) {
 	case a.outcome != protect.Success:
 	case s.failed != "":
 		a.outcome, a.err = s.outcome, errors.New(inAnswer+s.failed)
-		q.record.attempts[q.record.n-1].Error = a.err.Error()
+		q.record.last().Error = a.err.Error()
 		p.judge(q, a)
 	default:
 		t.engine.outlier.Observe(protect.Success, time.Now().UnixNano())
@@ -189,7 +196,7 @@ func outbound(ctx context.Context, q *request, t *targetState) *http.Request {
 	}
 	copyHeader(out.Header, in.Header)
 	// The body was read already: the engine must not be asked whether to send it.
-	out.Header.Del("Expect")
+	delete(out.Header, "Expect")
 	if _, ok := out.Header["User-Agent"]; !ok {
 		out.Header["User-Agent"] = nil // keep net/http from adding its own
 	}
@@ -199,21 +206,23 @@ func outbound(ctx context.Context, q *request, t *targetState) *http.Request {
 
 // forwarded says where the request came from, as proxies do.
 func forwarded(h http.Header, in *http.Request) {
+	var own [2]string // in one piece of memory
 	if host, _, err := net.SplitHostPort(in.RemoteAddr); err == nil {
 		if prior := h["X-Forwarded-For"]; len(prior) > 0 {
 			host = strings.Join(prior, ", ") + ", " + host
 		}
-		h["X-Forwarded-For"] = []string{host}
+		own[0] = host
+		h["X-Forwarded-For"] = own[:1:1]
 	}
 	if _, ok := h["X-Forwarded-Host"]; !ok {
-		h["X-Forwarded-Host"] = []string{in.Host}
+		own[1] = in.Host
+		h["X-Forwarded-Host"] = own[1:]
 	}
 	if _, ok := h["X-Forwarded-Proto"]; !ok {
-		proto := "http"
+		h["X-Forwarded-Proto"] = protoHTTP
 		if in.TLS != nil {
-			proto = "https"
+			h["X-Forwarded-Proto"] = protoHTTPS
 		}
-		h["X-Forwarded-Proto"] = []string{proto}
 	}
 }
 

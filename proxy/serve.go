@@ -94,11 +94,11 @@ func (p *DataPlane) done(q *request) {
 // remember puts the decision into the ring.
 func (p *DataPlane) remember(q *request) {
 	d := &q.record
-	d.Time, d.Cluster, d.Priority, d.Work = q.arrived, p.cluster, q.priority.String(), q.work
-	d.Model, d.Seconds = q.fields.Model, time.Since(q.arrived).Seconds()
-	d.Spilled, d.Passed, d.Remembered = q.pick.Spilled, q.pick.Passed, q.pick.Remembered
+	d.arrived, d.priority, d.work = q.arrived.UnixNano(), q.priority, q.work
+	d.model, d.seconds = q.fields.Model, time.Since(q.arrived).Seconds()
+	d.spilled, d.passed, d.remembered = uint16(q.pick.Spilled), uint16(q.pick.Passed), q.pick.Remembered
 	if q.table != nil {
-		d.Epoch, d.Version, d.Aged = q.table.router.Snapshot.Epoch, q.table.router.Snapshot.Version, q.table.aged
+		d.epoch, d.version, d.aged = q.table.router.Snapshot.Epoch, q.table.router.Snapshot.Version, q.table.aged
 	}
 	p.decisions.put(d)
 }
@@ -287,8 +287,10 @@ func (q *request) clientTimeout() (time.Duration, error) {
 		return parseTimeout(text)
 	}
 	// OpenAI's and Anthropic's clients, in seconds; some say NOT_GIVEN.
-	if own, err := parseTimeout(q.r.Header.Get("X-Stainless-Timeout")); err == nil {
-		return own, nil
+	if text := q.r.Header.Get("X-Stainless-Timeout"); text != "" {
+		if own, err := parseTimeout(text); err == nil {
+			return own, nil
+		}
 	}
 	return 0, nil
 }
@@ -316,7 +318,7 @@ func expectedTokens(bodyBytes int, maxTokens int64) int64 {
 // key hashes the affinity key; without one the request may go anywhere.
 func (q *request) key() uint64 {
 	h := q.keyAmong(q.fields.Model, q.row.model.popularity.Load(), len(q.row.targets))
-	q.record.KeyHash = h
+	q.record.hash = h
 	return h
 }
 
@@ -333,7 +335,7 @@ func (q *request) keyAmong(model string, shared *route.Popularity, engines int) 
 	}
 	if q.endpoint.cached && q.fields.Prefix.Len() > 0 {
 		h, depth := shared.Key(&q.fields.Prefix, engines, q.arrived.UnixNano())
-		q.record.key, q.record.Depth = route.KeyPrefix, depth
+		q.record.key, q.record.depth = route.KeyPrefix, int32(depth)
 		return route.HashPrefix(model, h)
 	}
 	q.record.key = route.KeyNone
@@ -379,7 +381,7 @@ func (p *DataPlane) room(q *request) *refusal {
 	defer p.waiting.leave(w)
 	start := time.Now()
 	err := q.row.model.queue.wait(q.ctx, w, time.Duration(p.config.QueueTime), fits)
-	q.record.Queued = time.Since(start).Seconds()
+	q.record.queued = time.Since(start).Seconds()
 	switch {
 	case err == nil:
 		return nil
@@ -407,7 +409,7 @@ func (p *DataPlane) refuse(w http.ResponseWriter, q *request, e *refusal) {
 		if e.status == statusClientClosed && q.row != nil {
 			q.row.model.demand[q.priority].cancelled.Add(1)
 		}
-		q.record.Status, q.record.Refused = e.status, e.code
+		q.record.status, q.record.refused = int32(e.status), e.code
 		w.Header()["X-Wardrop-Decision"] = []string{p.decisions.id(q.record.sequence)}
 	}
 	e.write(w)

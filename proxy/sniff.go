@@ -78,11 +78,11 @@ func (f *Fields) walk(d *jsontext.Decoder, s stopper) error {
 		return errNotObject
 	}
 	for d.PeekKind() != '}' {
-		t, err := d.ReadToken()
+		name, err := d.ReadValue()
 		if err != nil {
 			return tidy(err)
 		}
-		key := t.String()
+		key := fieldName(name)
 		if err := f.field(d, key); err != nil {
 			return tidy(err)
 		}
@@ -100,6 +100,27 @@ func (f *Fields) walk(d *jsontext.Decoder, s stopper) error {
 		return errors.New("no model: name one in \"model\"")
 	}
 	return nil
+}
+
+// fieldNames are those of the fields that are looked at, by how they are usually written.
+var fieldNames = func() map[string]string {
+	m := map[string]string{}
+	for _, name := range []string{
+		"model", "stream", "max_tokens", "max_completion_tokens", "max_output_tokens", "prompt_cache_key", "conversation",
+		"previous_response_id", "messages", "input", "prompt", "system",
+	} {
+		m[`"`+name+`"`] = name
+	}
+	return m
+}()
+
+// fieldName is the name of a field as it is written, "" of one that is not looked at.
+func fieldName(v jsontext.Value) string {
+	if bytes.IndexByte(v, '\\') < 0 {
+		return fieldNames[string(v)]
+	}
+	name, _ := jsontext.AppendUnquote(nil, v) // it was checked
+	return string(name)
 }
 
 // tidy shortens a decoder's error to what a client can use.

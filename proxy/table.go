@@ -64,6 +64,7 @@ type targetState struct {
 // seenState outlives snapshots: what was seen of one engine serving one model.
 type seenState struct {
 	model, engine string
+	named         []string // the engine's name, as the value of a header; nobody changes it
 	flight        *route.Flight
 	attempts      counter
 	failures      counter
@@ -197,7 +198,7 @@ func (m *memory) see(model string, t route.Target) *seenState {
 	s := m.seen[key]
 	if s == nil {
 		s = &seenState{
-			model: model, engine: t.Engine.Name,
+			model: model, engine: t.Engine.Name, named: []string{t.Engine.Name},
 			success: m.metrics.attempts.WithLabelValues(t.Engine.Name, model, outcomeNames[protect.Success]),
 			arrived: m.metrics.firstByte.WithLabelValues(model),
 		}

@@ -26,7 +26,7 @@ import (
 func BenchmarkColdStart(b *testing.B) {
 	dir := b.TempDir()
 	binary := filepath.Join(dir, "wardrop")
-	out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput()
+	out, err := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, ".").CombinedOutput()
 	require.NoError(b, err, "%s", out)
 	info, err := os.Stat(binary)
 	require.NoError(b, err)
