@@ -60,7 +60,6 @@ func TestOneWay(t *testing.T) {
 	next := f.settled("heard by no member")
 	leader.link.mend(f.others(leader)...)
 
-	old, _ = next.state()
 	for _, o := range f.others(next) {
 		o.link.cut(next.place)
 	}
