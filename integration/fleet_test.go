@@ -29,7 +29,7 @@ type place struct {
 
 func (p place) addr(t testing.TB) string {
 	if p.netns == "" {
-		return freeAddress(t)
+		return ownAddress(t)
 	}
 	p.link.ports++
 	return net.JoinHostPort(p.ip, strconv.Itoa(p.link.ports))
@@ -164,7 +164,7 @@ func (f *fleet) controlKey(relays int) string {
 	}
 	var list []string
 	for i := range relays {
-		r := &relay{listen: freeAddress(f.t), data: filepath.Join(f.dir, fmt.Sprint("relay", i))}
+		r := &relay{listen: ownAddress(f.t), data: filepath.Join(f.dir, fmt.Sprint("relay", i))}
 		f.relays, list = append(f.relays, r), append(list, r.listen)
 	}
 	return ", control: [" + strings.Join(list, ", ") + "]"

@@ -157,6 +157,19 @@ func freeAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
+// ownAddress is a free address that no other process takes meanwhile, not even for a connection
+// of its own, where the whole of 127.0.0.0/8 is this machine's.
+func ownAddress(t testing.TB) string {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return freeAddress(t)
+	}
+	l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.1:0", 1+os.Getpid()>>8&0x7f, os.Getpid()&0xff))
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
 func status(url string) int {
 	resp, err := http.Get(url)
 	if err != nil {
