@@ -35,7 +35,7 @@ func (s *elected) Lead(ctx context.Context, _ uint64) (store.Term, error) {
 
 func (s *elected) Leader() string { return s.leader }
 
-// reports keeps reporting for both clusters of file.
+// report keeps reporting for both clusters of file.
 func report(ctx context.Context, c *Control) {
 	for n := uint64(1); ; n++ {
 		for _, cluster := range []string{"a", "c"} {
