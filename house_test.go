@@ -57,6 +57,7 @@ var floors = map[string][]string{
 	"discover/kube":         {"config", "discover"},
 	"admin":                 {"collect", "control", "explain", "guard", "history", "proxy", "relay", "store", "suppose"},
 	"integration":           {},
+	"internal/testaddr":     {},
 	"monitoring":            {},
 	"cmd/wardrop": {"admin", "collect", "config", "control", "discover", "discover/kube", "enginemodel", "examples", "explain", "fleet", "fleetgen", "history", "loadgen",
 		"policy/optimal", "proxy", "relay", "sim", "sim/baseline",

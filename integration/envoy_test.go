@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/wardrop-lb/wardrop/internal/testaddr"
 )
 
 // envoyFile is a stock Envoy that listens at one address and takes what it routes to from the
@@ -62,13 +64,13 @@ func testEnvoy(t *testing.T, envoy, form string) {
 	require.NoError(t, err)
 	engines, urls := "", map[string]string{}
 	for name, umax := range map[string]int{"big": 100, "small": 50} {
-		addr := freeAddress(t)
+		addr := testaddr.Own(t)
 		urls[name] = "http://" + addr
 		run(t, path, "testengine", "--name", name, "--listen", addr, "--model", "tiny", "--t0", "20ms", "--u-max", fmt.Sprint(umax)).
 			until("it is healthy", func() bool { return status(urls[name]+"/health") == 200 })
 		engines += fmt.Sprintf("  - {name: %s, region: local, url: %q, models: [tiny], kind: none, profile: {t0: 100ms, u_max: %d, batch: 50}}\n", name, urls[name], umax)
 	}
-	control, admin, listen, dir := freeAddress(t), freeAddress(t), freeAddress(t), t.TempDir()
+	control, admin, listen, dir := testaddr.Own(t), testaddr.Own(t), testaddr.Own(t), t.TempDir()
 	file := filepath.Join(dir, "wardrop.yaml")
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
 control: {listen: %q, admin: %q, store: memory, data: %q}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/wardrop-lb/wardrop/internal/testaddr"
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
@@ -29,7 +31,7 @@ func startEtcd(t *testing.T, dir, client, peer string) (stop func()) {
 // TestEtcdOutside: members by an etcd that somebody else runs, which is away for a while too.
 func TestEtcdOutside(t *testing.T) {
 	t.Parallel()
-	dir, client, peer := t.TempDir(), freeAddress(t), freeAddress(t)
+	dir, client, peer := t.TempDir(), testaddr.Own(t), testaddr.Own(t)
 	stop := startEtcd(t, dir, client, peer)
 	defer func() { stop() }()
 	f := startFleet(t, fleetOptions{store: "etcd, etcd: {lease: 2s, endpoints: [\"" + client + "\"]}"})

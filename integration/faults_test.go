@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/wardrop-lb/wardrop/internal/testaddr"
 )
 
 // pair is two test engines, each a process, and wardrop in front.
@@ -27,13 +29,13 @@ func startPair(t *testing.T) *pair {
 	p := &pair{t: t, engines: map[string]string{}}
 	var engines strings.Builder
 	for _, name := range []string{"first", "second"} {
-		addr := freeAddress(t)
+		addr := testaddr.Own(t)
 		e := run(t, path, "testengine", "--name", name, "--listen", addr, "--model", "tiny", "--t0", "50ms")
 		e.until("the engine is healthy", func() bool { return status("http://"+addr+"/health") == 200 })
 		p.engines[name] = "http://" + addr
 		fmt.Fprintf(&engines, "  - {name: %s, region: local, url: %q, profile: {t0: 50ms, u_max: 100, batch: 100}}\n", name, p.engines[name])
 	}
-	dir, listen := t.TempDir(), freeAddress(t)
+	dir, listen := t.TempDir(), testaddr.Own(t)
 	file := filepath.Join(dir, "wardrop.yaml")
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
 control: {listen: %q, admin: %q, store: memory, data: %q}
@@ -45,7 +47,7 @@ clusters:
 engines:
 %sdemand:
   - {cluster: here, model: tiny, rate: 20}
-`, freeAddress(t), freeAddress(t), dir, dir, listen, engines.String()), 0o600))
+`, testaddr.Own(t), testaddr.Own(t), dir, dir, listen, engines.String()), 0o600))
 	p.base = "http://" + listen
 	w := run(t, path, "up", "-c", file)
 	w.until("the data plane lists the model", func() bool { return strings.Contains(get(p.base+"/v1/models"), "tiny") })

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/wardrop-lb/wardrop/internal/testaddr"
 )
 
 // place is where processes run: this machine, or a network namespace of it.
@@ -29,7 +31,7 @@ type place struct {
 
 func (p place) addr(t testing.TB) string {
 	if p.netns == "" {
-		return ownAddress(t)
+		return testaddr.Own(t)
 	}
 	p.link.ports++
 	return net.JoinHostPort(p.ip, strconv.Itoa(p.link.ports))
@@ -164,7 +166,7 @@ func (f *fleet) controlKey(relays int) string {
 	}
 	var list []string
 	for i := range relays {
-		r := &relay{listen: ownAddress(f.t), data: filepath.Join(f.dir, fmt.Sprint("relay", i))}
+		r := &relay{listen: testaddr.Own(f.t), data: filepath.Join(f.dir, fmt.Sprint("relay", i))}
 		f.relays, list = append(f.relays, r), append(list, r.listen)
 	}
 	return ", control: [" + strings.Join(list, ", ") + "]"
@@ -270,10 +272,21 @@ func (f *fleet) until(what string, ok func() bool) {
 	for !ok() {
 		select {
 		case <-deadline:
-			f.t.Fatalf("still not: %s", what)
+			f.t.Fatalf("still not: %s%s", what, f.ended())
 		case <-tick.C:
 		}
 	}
+}
+
+// ended are the last words of members that do not run, whether that was meant or not.
+func (f *fleet) ended() string {
+	var b strings.Builder
+	for _, m := range f.members {
+		if !m.running() {
+			fmt.Fprintf(&b, "\nmember %s has ended: %s", m.name, m.log.tail())
+		}
+	}
+	return b.String()
 }
 
 // snapshot is what a data plane routes by.

@@ -14,6 +14,8 @@ import (
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wardrop-lb/wardrop/internal/testaddr"
 )
 
 // client is the official one; it does not retry, so that what fails is seen.
@@ -37,7 +39,7 @@ var toTheEnd = option.WithJSONSet("ignore_eos", true)
 // two gives two engines with wardrop in front of them.
 func two(t *testing.T) (base string, engines []*llama) {
 	t.Helper()
-	engines = []*llama{startLlama(t, freeAddress(t)), startLlama(t, freeAddress(t))}
+	engines = []*llama{startLlama(t, testaddr.Own(t)), startLlama(t, testaddr.Own(t))}
 	return startWardrop(t, engines...), engines
 }
 

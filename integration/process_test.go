@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/wardrop-lb/wardrop/internal/testaddr"
 )
 
 // real gives what scripts/real-engines.sh has installed.
@@ -148,28 +150,6 @@ func (l *lockedBuffer) all() string {
 	return l.b.String()
 }
 
-// freeAddress gives an address on which nobody listens at this moment.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
-
-// ownAddress is a free address that no other process takes meanwhile, not even for a connection
-// of its own, where the whole of 127.0.0.0/8 is this machine's.
-func ownAddress(t testing.TB) string {
-	t.Helper()
-	if runtime.GOOS != "linux" {
-		return freeAddress(t)
-	}
-	l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.1:0", 1+os.Getpid()>>8&0x7f, os.Getpid()&0xff))
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
-
 func status(url string) int {
 	resp, err := http.Get(url)
 	if err != nil {
@@ -237,9 +217,9 @@ func startWardrop(t *testing.T, engines ...*llama) string {
 	t.Helper()
 	path, err := binary()
 	require.NoError(t, err)
-	dir, listen := t.TempDir(), freeAddress(t)
+	dir, listen := t.TempDir(), testaddr.Own(t)
 	var c strings.Builder
-	fmt.Fprintf(&c, "control: {listen: %q, admin: %q, store: memory, data: %q}\n", freeAddress(t), freeAddress(t), dir)
+	fmt.Fprintf(&c, "control: {listen: %q, admin: %q, store: memory, data: %q}\n", testaddr.Own(t), testaddr.Own(t), dir)
 	fmt.Fprintf(&c, "policy: {tick: 500ms}\nproxy: {data: %q}\n", dir)
 	fmt.Fprintf(&c, "clusters:\n  - {name: here, region: local, listen: %q, distances: {local: 1ms}}\nengines:\n", listen)
 	for i, e := range engines {

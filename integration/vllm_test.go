@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/wardrop-lb/wardrop/internal/testaddr"
 )
 
 // vllm is one real vLLM: the server that answers, an engine core and a worker, in a
@@ -218,13 +220,13 @@ type vllmFleet struct {
 
 func startVLLMFleet(t *testing.T) *vllmFleet {
 	t.Helper()
-	first := newVLLM(t, freeAddress(t))
-	second := newVLLM(t, freeAddress(t), "--shutdown-timeout", "30", "--max-num-queued-reqs", "6")
+	first := newVLLM(t, testaddr.Own(t))
+	second := newVLLM(t, testaddr.Own(t), "--shutdown-timeout", "30", "--max-num-queued-reqs", "6")
 	first.ready()
 	second.ready()
 	path, err := binary()
 	require.NoError(t, err)
-	dir, listen, admin, data := t.TempDir(), freeAddress(t), freeAddress(t), freeAddress(t)
+	dir, listen, admin, data := t.TempDir(), testaddr.Own(t), testaddr.Own(t), testaddr.Own(t)
 	file := filepath.Join(dir, "wardrop.yaml")
 	profile := "profile: {t0: 200ms, u_max: 50, batch: 4}"
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
@@ -239,7 +241,7 @@ engines:
   - {name: second, region: local, url: %q, kind: auto, %s}
 demand:
   - {cluster: here, model: tiny, rate: 2}
-`, freeAddress(t), admin, dir, dir, listen, data, first.url(), profile, second.url(), profile), 0o600))
+`, testaddr.Own(t), admin, dir, dir, listen, data, first.url(), profile, second.url(), profile), 0o600))
 	f := &vllmFleet{t: t, base: "http://" + listen, control: "http://" + admin, proxy: "http://" + data,
 		engines: map[string]*vllm{"first": first, "second": second}}
 	f.wardrop = run(t, path, "up", "-c", file)

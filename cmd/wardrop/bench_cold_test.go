@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/internal/testaddr"
 	weightpath "github.com/wardrop-lb/wardrop/weights"
 )
 
@@ -40,7 +41,7 @@ func BenchmarkColdStart(b *testing.B) {
 			data := filepath.Join(b.TempDir(), "data")
 			saver := &weightpath.Subscriber{Cluster: "c", Path: filepath.Join(data, "c.snapshot")}
 			require.NoError(b, saver.Save(wide(engine.URL, size.rows, size.engines)))
-			listen := freeAddress(b)
+			listen := testaddr.Own(b)
 			config := filepath.Join(b.TempDir(), "w.yaml")
 			require.NoError(b, os.WriteFile(config, fmt.Appendf(nil, `
 proxy: {data: %q, control: ["127.0.0.1:1"]}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wardrop-lb/wardrop/explain"
+	"github.com/wardrop-lb/wardrop/internal/testaddr"
 )
 
 // command runs a command line in this process.
@@ -181,7 +182,7 @@ func TestUnknownScenarioNamesTheKnown(t *testing.T) {
 }
 
 func TestWhyWithoutAControlPlane(t *testing.T) {
-	code, stdout, stderr := command(t, "why", "weight", "--cluster", "a", "--model", "demo", "--admin", freeAddress(t))
+	code, stdout, stderr := command(t, "why", "weight", "--cluster", "a", "--model", "demo", "--admin", testaddr.Own(t))
 	require.Equal(t, 1, code)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "wardrop: the control plane does not answer: ")

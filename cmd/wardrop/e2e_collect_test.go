@@ -10,13 +10,14 @@ import (
 
 	"github.com/wardrop-lb/wardrop/admin"
 	"github.com/wardrop-lb/wardrop/control"
+	"github.com/wardrop-lb/wardrop/internal/testaddr"
 )
 
 // TestCollectorsReadARegion: where collectors run they read the region's engines, each by one
 // or two; when they are gone the nearest cluster's data planes do.
 func TestCollectorsReadARegion(t *testing.T) {
 	t.Parallel()
-	engine, controlAdmin, dir := freeAddress(t), freeAddress(t), t.TempDir()
+	engine, controlAdmin, dir := testaddr.Own(t), testaddr.Own(t), t.TempDir()
 	startEngine(t, "far", engine)
 	file := filepath.Join(dir, "wardrop.yaml")
 	writeFile(t, file, fmt.Sprintf(`
@@ -28,7 +29,7 @@ clusters:
   - {name: c, region: r, distances: {s: 150ms}}
 engines:
   - {name: far, region: s, url: "http://%s", models: [demo]}
-`, freeAddress(t), controlAdmin, filepath.Join(dir, "control"), filepath.Join(dir, "proxy"), engine))
+`, testaddr.Own(t), controlAdmin, filepath.Join(dir, "control"), filepath.Join(dir, "proxy"), engine))
 	plane := start(t, "control", "-c", file)
 	start(t, "proxy", "-c", file, "--cluster", "c").says("data plane of c: ")
 	readBy := func(member string) func() bool {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/wardrop-lb/wardrop/admin"
 	"github.com/wardrop-lb/wardrop/explain"
+	"github.com/wardrop-lb/wardrop/internal/testaddr"
 )
 
 // controlPlane is a control plane that plans a file's expected demand: no data plane
@@ -41,8 +42,8 @@ func startControlPlane(t *testing.T) *controlPlane { return startControlPlaneWit
 func startControlPlaneWith(t *testing.T, store string) *controlPlane {
 	t.Helper()
 	dir := t.TempDir()
-	c := &controlPlane{file: filepath.Join(dir, "wardrop.yaml"), admin: freeAddress(t)}
-	c.text = fmt.Sprintf(controlFile, store, freeAddress(t), c.admin, filepath.Join(dir, "data"))
+	c := &controlPlane{file: filepath.Join(dir, "wardrop.yaml"), admin: testaddr.Own(t)}
+	c.text = fmt.Sprintf(controlFile, store, testaddr.Own(t), c.admin, filepath.Join(dir, "data"))
 	writeFile(t, c.file, c.text)
 	c.process = start(t, "control", "-c", c.file)
 	c.until("there is a plan", func() bool { return c.plan() != nil })

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wardrop-lb/wardrop/explain"
+	"github.com/wardrop-lb/wardrop/internal/testaddr"
 )
 
 // Nobody writes down but addresses: engines come from a file, their models from
@@ -20,12 +21,12 @@ func TestEnginesAreFound(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	list, file := filepath.Join(dir, "engines.yaml"), filepath.Join(dir, "wardrop.yaml")
-	first, second := freeAddress(t), freeAddress(t)
+	first, second := testaddr.Own(t), testaddr.Own(t)
 	start(t, "testengine", "--listen", first, "--model", "base", "--model", "adapter")
 	start(t, "testengine", "--listen", second, "--model", "other")
 	writeFile(t, list, fmt.Sprintf("engines: [{url: 'http://%s'}]", first))
 
-	wire, adminAt, requests := freeAddress(t), freeAddress(t), freeAddress(t)
+	wire, adminAt, requests := testaddr.Own(t), testaddr.Own(t), testaddr.Own(t)
 	writeFile(t, file, fmt.Sprintf(`control: {store: memory, listen: %q, admin: %q, data: %q}
 policy: {tick: 200ms}
 proxy: {data: %q}
@@ -67,7 +68,7 @@ func TestUpFindsEngines(t *testing.T) {
 	dir := t.TempDir()
 	list, file := filepath.Join(dir, "engines.yaml"), filepath.Join(dir, "wardrop.yaml")
 	writeFile(t, list, "engines: []")
-	requests := freeAddress(t)
+	requests := testaddr.Own(t)
 	writeFile(t, file, fmt.Sprintf(`control: {admin: "127.0.0.1:0"}
 policy: {tick: 200ms}
 clusters: [{name: a, region: a, listen: %q, distances: {a: 5ms}}]
@@ -75,7 +76,7 @@ discover: [{file: %q, region: a}]
 `, requests, list))
 	up := start(t, "up", "-c", file, "--quiet", "--for", (5 * time.Minute).String())
 	up.says("No engine serves a model yet")
-	engine := freeAddress(t)
+	engine := testaddr.Own(t)
 	start(t, "testengine", "--listen", engine)
 	writeFile(t, list, fmt.Sprintf("engines: [{url: 'http://%s'}]", engine))
 	up.until("it answers", func() bool {

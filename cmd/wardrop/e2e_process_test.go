@@ -144,15 +144,6 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// freeAddress gives an address on which nobody listens at this moment.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
-
 // requireRefused checks that nobody listens.
 func requireRefused(t *testing.T, addr string) {
 	t.Helper()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/wardrop-lb/wardrop/admin"
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/internal/testaddr"
 	"github.com/wardrop-lb/wardrop/relay"
 )
 
@@ -19,9 +20,9 @@ import (
 // relay alone while the control plane is away, also when the relay was restarted meanwhile.
 func TestRelay(t *testing.T) {
 	t.Parallel()
-	dir, engine := t.TempDir(), freeAddress(t)
-	controlAddr, controlAdmin, relayAddr, relayAdmin := freeAddress(t), freeAddress(t), freeAddress(t), freeAddress(t)
-	listen, planeAdmin := freeAddress(t), freeAddress(t)
+	dir, engine := t.TempDir(), testaddr.Own(t)
+	controlAddr, controlAdmin, relayAddr, relayAdmin := testaddr.Own(t), testaddr.Own(t), testaddr.Own(t), testaddr.Own(t)
+	listen, planeAdmin := testaddr.Own(t), testaddr.Own(t)
 	startEngine(t, "e", engine)
 	file := filepath.Join(dir, "wardrop.yaml")
 	writeFile(t, file, fmt.Sprintf(`

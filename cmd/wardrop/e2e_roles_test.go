@@ -19,6 +19,7 @@ import (
 	"github.com/wardrop-lb/wardrop/admin"
 	"github.com/wardrop-lb/wardrop/explain"
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/internal/testaddr"
 )
 
 // traffic is clients that ask at a steady rate, whatever becomes of the answers.
@@ -111,14 +112,14 @@ demand:
 func newRoles(t *testing.T, rate float64) *roles {
 	t.Helper()
 	dir := t.TempDir()
-	listen, planeAdmin, controlAdmin := freeAddress(t), freeAddress(t), freeAddress(t)
+	listen, planeAdmin, controlAdmin := testaddr.Own(t), testaddr.Own(t), testaddr.Own(t)
 	r := &roles{
 		t: t, rate: rate, saved: filepath.Join(dir, "proxy", "c.snapshot"), base: "http://" + listen,
 		planeURL: "http://" + planeAdmin, controlURL: "http://" + controlAdmin,
-		addrs: map[string]string{"big": freeAddress(t), "small": freeAddress(t)}, engines: map[string]*process{},
+		addrs: map[string]string{"big": testaddr.Own(t), "small": testaddr.Own(t)}, engines: map[string]*process{},
 	}
 	r.file = filepath.Join(dir, "wardrop.yaml")
-	writeFile(t, r.file, fmt.Sprintf(rolesFile, freeAddress(t), controlAdmin, filepath.Join(dir, "control"),
+	writeFile(t, r.file, fmt.Sprintf(rolesFile, testaddr.Own(t), controlAdmin, filepath.Join(dir, "control"),
 		filepath.Join(dir, "proxy"), listen, planeAdmin, r.addrs["big"], r.addrs["small"], rate))
 	r.startEngine("big")
 	r.startEngine("small")

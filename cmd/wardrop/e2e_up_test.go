@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/internal/testaddr"
 )
 
 var (
@@ -256,7 +257,7 @@ func startEngine(t *testing.T, name, addr string, more ...string) *process {
 
 // TestUpInFrontOfRunningEngines has two engines of its own and one to simulate.
 func TestUpInFrontOfRunningEngines(t *testing.T) {
-	one, two, listen := freeAddress(t), freeAddress(t), freeAddress(t)
+	one, two, listen := testaddr.Own(t), testaddr.Own(t), testaddr.Own(t)
 	startEngine(t, "one", one)
 	startEngine(t, "two", two)
 	path := filepath.Join(t.TempDir(), "report.json")
@@ -270,7 +271,7 @@ engines:
   - {name: three, region: r, models: [demo], profile: {t0: 100ms, u_max: 125, batch: 200}}
 demand:
   - {cluster: here, model: demo, rate: 45}
-`, freeAddress(t), listen, one, two)))
+`, testaddr.Own(t), listen, one, two)))
 	r := p.ready()
 	require.Equal(t, "http://"+listen, r.urls["here"])
 	seen := map[string]bool{}
@@ -300,7 +301,7 @@ clusters:
 engines:
   - {name: near, region: a, models: [demo], profile: {t0: 200ms, u_max: 125, batch: 200}}
   - {name: far, region: c, models: [demo], profile: {t0: 200ms, u_max: 125, batch: 200}}
-`, freeAddress(t), distance)))
+`, testaddr.Own(t), distance)))
 	r := p.ready()
 	least := map[string]time.Duration{}
 	count := map[string]int{}

@@ -1,0 +1,2 @@
+// Package testaddr gives tests addresses for the processes they start.
+package testaddr
