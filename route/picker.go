@@ -199,6 +199,7 @@ type Pick struct {
 	hash  uint64 // of the next probe
 	order [MaxOrder]int32
 	n     int
+	trace *Trace // may be nil
 }
 
 // Len is the number of engines named so far.
@@ -222,11 +223,11 @@ func (p *Pick) add(i int32) int {
 //
 // The bound is that of consistent hashing with bounded loads (Mirrokni, Thorup
 // and Zadimoghaddam 2018), weighted by each engine's share.
-func (r *Row) Pick(h uint64, work, now int64) Pick { return r.pick(h, work, now, r.allowance) }
+func (r *Row) Pick(h uint64, work, now int64) Pick { return r.pick(h, work, now, r.allowance, nil) }
 
-func (r *Row) pick(h uint64, work, now int64, allowance float64) Pick {
-	p := Pick{hash: h}
-	total := float64(r.flights.work.Load())
+func (r *Row) pick(h uint64, work, now int64, allowance float64, trace *Trace) Pick {
+	p := Pick{hash: h, trace: trace}
+	total := float64(r.inFlight(trace))
 	least, leastLoad := int32(-1), 0.0
 	var over [MaxOrder]int32
 	for n := 0; n < MaxOrder && n < len(r.targets); {
@@ -236,15 +237,15 @@ func (r *Row) pick(h uint64, work, now int64, allowance float64) Pick {
 		}
 		t := &r.targets[i]
 		limit := allowance*t.Share*total + float64(work)
-		load := float64(t.Flight.work.Load())
-		if load < limit && t.admits(now) {
-			p.Probing = t.Flight.PassedOver()
+		load, state := t.look(i, limit, now, true, trace)
+		switch state {
+		case Within, Probing:
+			p.Probing = state == Probing
 			p.add(i)
 			return p
-		}
-		if t.Flight.PassedOver() {
+		case Failing:
 			p.Passed++
-		} else {
+		default:
 			p.Spilled++
 			if rel := load / limit; least < 0 || rel < leastLoad {
 				least, leastLoad = i, rel
@@ -262,22 +263,57 @@ func (r *Row) pick(h uint64, work, now int64, allowance float64) Pick {
 	return p
 }
 
+// inFlight is the row's work in flight.
+func (r *Row) inFlight(trace *Trace) int64 {
+	work := r.flights.work.Load()
+	if trace != nil {
+		work = trace.see(Look{Kind: LookRow, Target: -1, InFlight: work}).InFlight
+	}
+	return work
+}
+
+// look tells how a target stands to its bound. Of one that fails it takes the turn to be probed,
+// if that is due and wanted.
+func (t *Target) look(i int32, bound float64, now int64, probe bool, trace *Trace) (load float64, state LookState) {
+	work, failing := t.Flight.work.Load(), t.Flight.PassedOver()
+	within := float64(work) < bound
+	switch {
+	case failing && probe && within && !t.full() && t.Flight.admits(now):
+		state = Probing
+	case failing:
+		state = Failing
+	case !within:
+		state = Over
+	}
+	if trace != nil {
+		was := trace.see(Look{Kind: LookProbe, Target: i, InFlight: work, Bound: float32(bound), State: state})
+		work, state = was.InFlight, was.State
+		trace.sameBound(was, bound)
+	}
+	return float64(work), state
+}
+
 // PickAny chooses for a request without a key, h being random: of a few engines of the
 // sequence the one that holds least of what its share allows, which evens out what
 // chance and slow engines do (Mitzenmacher 2001).
-func (r *Row) PickAny(h uint64, work, now int64) Pick {
+func (r *Row) PickAny(h uint64, work, now int64) Pick { return r.pickAny(h, work, now, nil) }
+
+func (r *Row) pickAny(h uint64, work, now int64, trace *Trace) Pick {
 	best, lowest := h, math.Inf(1)
 	for range choices {
-		if x := r.targets[r.table.slots[h&r.table.mask]].relative(); x < lowest {
+		i := r.table.slots[h&r.table.mask]
+		t := &r.targets[i]
+		load := t.Flight.work.Load()
+		if trace != nil {
+			load = trace.see(Look{Kind: LookChoice, Target: int32(i), InFlight: load}).InFlight
+		}
+		if x := float64(load) / t.Share; x < lowest {
 			best, lowest = h, x
 		}
 		h = mix(h + phi)
 	}
-	return r.pick(best, work, now, r.allowance)
+	return r.pick(best, work, now, r.allowance, trace)
 }
-
-// relative is an engine's work in flight by its share.
-func (t *Target) relative() float64 { return float64(t.Flight.work.Load()) / t.Share }
 
 // probe gives the next engine of a pick's sequence that is not in seen.
 func (r *Row) probe(p *Pick, seen []int32) (int32, bool) {
@@ -306,7 +342,7 @@ func (r *Row) Next(p *Pick) (target int, ok bool) {
 		if !ok {
 			break
 		}
-		if !r.targets[i].Flight.PassedOver() {
+		if !r.passedOver(i, p.trace) {
 			return p.add(i), true
 		}
 		if failing < 0 {
@@ -314,26 +350,50 @@ func (r *Row) Next(p *Pick) (target int, ok bool) {
 		}
 		seen[n] = i
 	}
+	i := r.last(p, failing)
+	if p.trace != nil {
+		i = p.trace.see(Look{Kind: LookLast, Target: i}).Target
+	}
+	if i < 0 {
+		return 0, false
+	}
+	return p.add(i), true
+}
+
+func (r *Row) passedOver(i int32, trace *Trace) bool {
+	failing := r.targets[i].Flight.PassedOver()
+	if trace != nil {
+		l := Look{Kind: LookNext, Target: i}
+		if failing {
+			l.State = Failing
+		}
+		failing = trace.see(l).State == Failing
+	}
+	return failing
+}
+
+// last is who comes after the sequence; failing is its first that is passed over, -1 for none.
+func (r *Row) last(p *Pick, failing int32) int32 {
 	for _, i := range r.fallbacks {
 		if !p.has(i) && !r.targets[i].Flight.PassedOver() {
-			return p.add(i), true
+			return i
 		}
 	}
 	// Probing may miss an engine of little weight.
 	for i := range r.targets {
 		if !p.has(int32(i)) && !r.targets[i].Flight.PassedOver() {
-			return p.add(int32(i)), true
+			return int32(i)
 		}
 	}
 	if failing >= 0 {
-		return p.add(failing), true
+		return failing
 	}
 	for _, i := range r.fallbacks {
 		if !p.has(i) {
-			return p.add(i), true
+			return i
 		}
 	}
-	return 0, false
+	return -1
 }
 
 // PassOver passes a failing engine over from now until a time, unless that would

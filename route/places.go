@@ -54,25 +54,40 @@ func (r *Row) remember(p *places) {
 //
 // Beyond the bound, and by hash, the bound gets tighter from half of the row's capacity
 // on, where an uneven load costs most.
-func (r *Row) PickPrefix(h uint64, work, now int64) Pick {
+func (r *Row) PickPrefix(h uint64, work, now int64) Pick { return r.pickPrefix(h, work, now, nil) }
+
+func (r *Row) pickPrefix(h uint64, work, now int64, trace *Trace) Pick {
 	if r.places == nil {
-		p := r.pick(h, work, now, r.tight)
+		p := r.pick(h, work, now, r.tight, trace)
 		p.home = p.Spilled == 0 && p.Passed == 0 && !p.Probing
 		return p
 	}
-	id, known := r.places.get(h)
-	i, there := r.byID[id]
-	if !known || !there || r.targets[i].Weight < weightFloor {
-		p := r.PickAny(h, work, now)
+	i := r.place(h, trace)
+	if i < 0 {
+		p := r.pickAny(h, work, now, trace)
 		p.learn, p.place = true, h // once it is known to have room
 		return p
 	}
 	t := &r.targets[i]
-	limit := r.allowance*t.Share*float64(r.flights.work.Load()) + float64(work)
-	if t.Flight.PassedOver() || float64(t.Flight.work.Load()) >= limit {
-		return r.pick(h, work, now, r.tight)
+	limit := r.allowance*t.Share*float64(r.inFlight(trace)) + float64(work)
+	if _, state := t.look(i, limit, now, false, trace); state != Within {
+		return r.pick(h, work, now, r.tight, trace)
 	}
-	p := Pick{hash: h, Remembered: true, home: true}
+	p := Pick{hash: h, Remembered: true, home: true, trace: trace}
 	p.add(i)
 	return p
+}
+
+// place is the target that a prefix went to; -1 when it is new, or the target gets no traffic
+// any more.
+func (r *Row) place(h uint64, trace *Trace) int32 {
+	id, known := r.places.get(h)
+	i, there := r.byID[id]
+	if !known || !there || r.targets[i].Weight < weightFloor {
+		i = -1
+	}
+	if trace != nil {
+		i = trace.see(Look{Kind: LookPlace, Target: i}).Target
+	}
+	return i
 }

@@ -1,13 +1,9 @@
 package route
 
+import "slices"
+
 // full tells whether a target holds all that this data plane may send there.
 func (t *Target) full() bool { return t.Limit > 0 && float64(t.Flight.requests.Load()) >= t.Limit }
-
-// admits tells whether a request may go to the target; to one that fails and is
-// full no probe goes, for it could only wait.
-func (t *Target) admits(now int64) bool {
-	return !t.Flight.PassedOver() || !t.full() && t.Flight.admits(now)
-}
 
 // Take charges the pick's first engine. If that is full, the next of the sequence
 // that is well and has room takes its place. It reports false when there is none;
@@ -17,6 +13,9 @@ func (t *Target) admits(now int64) bool {
 // else: every engine would compute what only one of them has to, and a
 // row that is full because its caches are cold would never get them warm.
 func (r *Row) Take(p *Pick, work, now int64) (Charge, bool) {
+	if p.trace != nil {
+		p.trace.tries()
+	}
 	c, ok := r.take(p, work, now)
 	if ok && p.learn {
 		r.places.put(p.place, engineID(r.targets[p.order[0]].Engine.Name))
@@ -25,11 +24,10 @@ func (r *Row) Take(p *Pick, work, now int64) (Charge, bool) {
 }
 
 func (r *Row) take(p *Pick, work, now int64) (Charge, bool) {
-	t := &r.targets[p.order[0]]
-	if c, ok := t.Flight.charge(work, now, t.Limit); ok {
+	if c, ok := r.charge(p, p.order[0], work, now, false); ok {
 		return c, true
 	}
-	if p.home && r.crowded() {
+	if p.home && r.crowded(p.trace) {
 		return Charge{}, false
 	}
 	next := *p
@@ -44,12 +42,41 @@ func (r *Row) take(p *Pick, work, now int64) (Charge, bool) {
 	}
 }
 
+// charge takes a place at a target, unless that is full, or failing where that matters.
+func (r *Row) charge(p *Pick, i int32, work, now int64, well bool) (c Charge, ok bool) {
+	t, state := &r.targets[i], Full
+	if well && t.Flight.PassedOver() {
+		state = Failing
+	} else if c, ok = t.Flight.charge(work, now, t.Limit); ok {
+		state = Within
+	}
+	if p.trace != nil {
+		was := p.trace.see(Look{Kind: LookCharge, Target: i, InFlight: t.Flight.Requests(), Bound: float32(t.Limit), State: state})
+		if ok = was.State == Within; !ok {
+			c.Release()
+		}
+	}
+	return c, ok
+}
+
 // crowdedPart is the part of a row's room beyond which most of it is full. From a half to
 // nine tenths it makes little difference.
 const crowdedPart = 0.7
 
 // crowded tells whether most of what a data plane may have in the row it has.
-func (r *Row) crowded() bool {
+func (r *Row) crowded(trace *Trace) bool {
+	is := r.mostFull()
+	if trace != nil {
+		l := Look{Kind: LookCrowded, Target: -1}
+		if is {
+			l.State = Full
+		}
+		is = trace.see(l).State == Full
+	}
+	return is
+}
+
+func (r *Row) mostFull() bool {
 	inside, room := 0.0, 0.0
 	for i := range r.targets {
 		t := &r.targets[i]
@@ -73,8 +100,7 @@ func (r *Row) TakeNext(p *Pick, work, now int64) (target int, c Charge, ok bool)
 		if !ok {
 			return 0, Charge{}, false
 		}
-		t := &r.targets[i]
-		if c, ok := t.Flight.charge(work, now, t.Limit); ok {
+		if c, ok := r.charge(p, int32(i), work, now, false); ok {
 			return i, c, true
 		}
 	}
@@ -83,11 +109,7 @@ func (r *Row) TakeNext(p *Pick, work, now int64) (target int, c Charge, ok bool)
 // takeAt charges an engine that is well and has room, and makes it the pick's
 // first.
 func (r *Row) takeAt(p *Pick, i int, work, now int64) (Charge, bool) {
-	t := &r.targets[i]
-	if t.Flight.PassedOver() {
-		return Charge{}, false
-	}
-	c, ok := t.Flight.charge(work, now, t.Limit)
+	c, ok := r.charge(p, int32(i), work, now, true)
 	if ok {
 		p.order[0], p.n = int32(i), 1
 		p.Spilled++
@@ -107,6 +129,9 @@ func (r *Row) takeAny(p *Pick, work, now int64) (Charge, bool) {
 				best = i
 			}
 		}
+		if p.trace != nil {
+			best = int(p.trace.see(Look{Kind: LookAny, Target: int32(best)}).Target)
+		}
 		if best < 0 {
 			return Charge{}, false
 		}
@@ -119,11 +144,13 @@ func (r *Row) takeAny(p *Pick, work, now int64) (Charge, bool) {
 
 // Prefer makes an engine the pick's first, if the row has it and it is well.
 func (r *Row) Prefer(p *Pick, engine string) {
-	for i := range r.targets {
-		if t := &r.targets[i]; t.Engine.Name == engine && !t.Flight.PassedOver() {
-			p.Remembered = p.Remembered && p.order[0] == int32(i)
-			p.order[0], p.n = int32(i), 1
-			return
-		}
+	i := int32(slices.IndexFunc(r.targets, func(t Target) bool { return t.Engine.Name == engine && !t.Flight.PassedOver() }))
+	if p.trace != nil {
+		i = p.trace.see(Look{Kind: LookStored, Target: i}).Target
+		p.trace.chosen()
+	}
+	if i >= 0 {
+		p.Remembered = p.Remembered && p.order[0] == i
+		p.order[0], p.n = i, 1
 	}
 }

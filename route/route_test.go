@@ -356,7 +356,7 @@ func TestAnyEvensOutAndKeepsShares(t *testing.T) {
 			}
 			if i > 1000 {
 				for k := range r.targets {
-					worst += r.targets[k].relative() / float64(10*200) / float64(len(weights)) * math.Abs(1-r.targets[k].relative()/(10*200))
+					worst += float64(r.targets[k].Flight.work.Load()) / r.targets[k].Share / float64(10*200) / float64(len(weights)) * math.Abs(1-float64(r.targets[k].Flight.work.Load())/r.targets[k].Share/(10*200))
 				}
 			}
 		}
