@@ -36,6 +36,9 @@ func (b *RetryBudget) Ratio(u float64) float64 {
 	return b.ratio * min(max((utilisationHigh-u)/(utilisationHigh-utilisationLow), 0), 1)
 }
 
+// Left is how many retries it holds.
+func (b *RetryBudget) Left() float64 { return float64(b.tokens.Load()) / tokenUnits }
+
 // Admit adds what one admitted request at utilisation u is worth.
 func (b *RetryBudget) Admit(u float64) {
 	add := int64(b.Ratio(u) * tokenUnits)
@@ -66,6 +69,7 @@ func (b *RetryBudget) Spend(u float64) bool {
 
 // Shed decides whether a request is refused when a fraction of its priority is
 // to be. draw is uniform: the fraction is exact on average.
-func Shed(draw uint64, fraction float64) bool {
-	return float64(draw>>11)/(1<<53) < fraction
-}
+func Shed(draw uint64, fraction float64) bool { return Lot(draw) < fraction }
+
+// Lot is a draw as a number from 0 up to 1.
+func Lot(draw uint64) float64 { return float64(draw>>11) / (1 << 53) }

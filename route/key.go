@@ -1,6 +1,10 @@
 package route
 
-import "github.com/cespare/xxhash/v2"
+import (
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+)
 
 // KeySource says what a request's affinity key was taken from.
 type KeySource uint8
@@ -14,8 +18,14 @@ const (
 	KeyPrefix                        // the prompt's leading bytes
 )
 
-func (s KeySource) String() string {
-	return [...]string{"none", "session", "prompt_cache_key", "conversation", "prefix"}[s]
+var keySources = [...]string{"none", "session", "prompt_cache_key", "conversation", "prefix"}
+
+func (s KeySource) String() string { return keySources[s] }
+
+// ParseKeySource reads what String gives; false for anything else.
+func ParseKeySource(name string) (KeySource, bool) {
+	i := slices.Index(keySources[:], name)
+	return KeySource(max(i, 0)), i >= 0
 }
 
 // HashKey hashes an affinity key. Keys of different sources never meet by

@@ -18,7 +18,7 @@ const maxProbes = 32
 // leastEps is what is left of eps for prefixes at full utilisation.
 const leastEps = 0.1
 
-// choices is how many engines PickAny looks at: four are nearly as good as all.
+// choices is how many engines pickAny looks at: four are nearly as good as all.
 const choices = 4
 
 // maxFailing is how many failing engines the search for a next one steps over.
@@ -68,7 +68,13 @@ func newRouter(s *fleet.Snapshot, flights *Flights, eps float64, previous *Route
 	var build []*Row
 	for i := range s.Rows {
 		row := newRow(s, &s.Rows[i], flights, eps)
-		if old := previous.Row(row.Model); old != nil && !previous.rough && slices.Equal(old.weighted, row.weighted) && slices.EqualFunc(old.targets, row.targets, sameEngine) {
+		old := previous.Row(row.Model)
+		if old != nil && slices.Equal(old.names, row.names) {
+			row.names = old.names
+		} else {
+			old = nil
+		}
+		if old != nil && !previous.rough && slices.Equal(old.weighted, row.weighted) {
 			row.table = old.table
 		} else {
 			build = append(build, row)
@@ -103,6 +109,7 @@ type Row struct {
 	Utilisation float64
 	Fastest     float64 // seconds: the least predicted time of the row's engines
 
+	names     []string // of targets; the same as those of the row before, if its engines are
 	targets   []Target
 	weighted  []float64 // by target
 	fallbacks []int32   // targets without slots, nearest first
@@ -125,8 +132,6 @@ type Target struct {
 	Flight    *Flight
 }
 
-func sameEngine(a, b Target) bool { return a.Engine.Name == b.Engine.Name }
-
 // newRow resolves a row's engines. By Little's law an engine that gets its
 // weight holds weight x time of the work in flight: that is its share.
 func newRow(s *fleet.Snapshot, sr *fleet.SnapshotRow, flights *Flights, eps float64) *Row {
@@ -140,7 +145,7 @@ func newRow(s *fleet.Snapshot, sr *fleet.SnapshotRow, flights *Flights, eps floa
 		if len(row.targets) == 0 || t.Predicted < row.Fastest {
 			row.Fastest = t.Predicted
 		}
-		row.targets = append(row.targets, target)
+		row.targets, row.names = append(row.targets, target), append(row.names, e.Name)
 		row.weighted = append(row.weighted, t.Weight)
 		row.flights = target.Flight.row
 	}
@@ -168,15 +173,18 @@ func newRow(s *fleet.Snapshot, sr *fleet.SnapshotRow, flights *Flights, eps floa
 }
 
 func (r *Row) buildTable(tables size) {
-	names := make([]string, len(r.targets))
-	for i := range names {
-		names[i] = r.targets[i].Engine.Name
-	}
-	r.table = newSlotTable(names, r.weighted, tables)
+	r.table = newSlotTable(r.names, r.weighted, tables)
 }
 
 // Targets lists the row's engines, sorted by name; not to be modified.
 func (r *Row) Targets() []Target { return r.targets }
+
+// Names are the names of Targets; not to be modified. They outlive the row cheaply, for rows of
+// the same engines share them.
+func (r *Row) Names() []string { return r.names }
+
+// Rough tells that the router was built by NewSoon.
+func (r *Router) Rough() bool { return r.rough }
 
 // Pick is the decision for one request: the engine that serves it, and what is
 // needed to name the next ones if that fails.
@@ -216,15 +224,13 @@ func (p *Pick) add(i int32) int {
 	return int(i)
 }
 
-// Pick chooses for a request whose key hashes to h and whose expected work is
+// pick chooses for a request whose key hashes to h and whose expected work is
 // work tokens, at time now in nanoseconds: the first engine of the key's probe
 // sequence that is neither failing nor at its bound, or one that fails and is due
-// to be probed. It allocates nothing.
+// to be probed.
 //
 // The bound is that of consistent hashing with bounded loads (Mirrokni, Thorup
 // and Zadimoghaddam 2018), weighted by each engine's share.
-func (r *Row) Pick(h uint64, work, now int64) Pick { return r.pick(h, work, now, r.allowance, nil) }
-
 func (r *Row) pick(h uint64, work, now int64, allowance float64, trace *Trace) Pick {
 	p := Pick{hash: h, trace: trace}
 	total := float64(r.inFlight(trace))
@@ -293,11 +299,9 @@ func (t *Target) look(i int32, bound float64, now int64, probe bool, trace *Trac
 	return float64(work), state
 }
 
-// PickAny chooses for a request without a key, h being random: of a few engines of the
+// pickAny chooses for a request without a key, h being random: of a few engines of the
 // sequence the one that holds least of what its share allows, which evens out what
 // chance and slow engines do (Mitzenmacher 2001).
-func (r *Row) PickAny(h uint64, work, now int64) Pick { return r.pickAny(h, work, now, nil) }
-
 func (r *Row) pickAny(h uint64, work, now int64, trace *Trace) Pick {
 	best, lowest := h, math.Inf(1)
 	for range choices {

@@ -46,7 +46,7 @@ func (r *Row) remember(p *places) {
 	}
 }
 
-// PickPrefix is Pick for a key that is a prompt's prefix: a guess at what will come
+// pickPrefix is pick for a key that is a prompt's prefix: a guess at what will come
 // again, of which much never does. The only data plane of a cluster remembers where
 // prefixes went: one that is new goes, like a request without a key, to the least
 // loaded of a few; one that comes again goes where it was. Where there are several
@@ -54,8 +54,6 @@ func (r *Row) remember(p *places) {
 //
 // Beyond the bound, and by hash, the bound gets tighter from half of the row's capacity
 // on, where an uneven load costs most.
-func (r *Row) PickPrefix(h uint64, work, now int64) Pick { return r.pickPrefix(h, work, now, nil) }
-
 func (r *Row) pickPrefix(h uint64, work, now int64, trace *Trace) Pick {
 	if r.places == nil {
 		p := r.pick(h, work, now, r.tight, trace)

@@ -3,6 +3,7 @@ package route
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // MaxLooks is how many looks a trace holds. A usual pick takes three to seven; one that finds
@@ -16,7 +17,7 @@ type LookKind uint8
 const (
 	LookRow     LookKind = iota // the row's work in flight
 	LookPlace                   // where the prefix went before; no target for one that is new
-	LookChoice                  // one of those of which PickAny takes the least loaded
+	LookChoice                  // one of those of which a request without a key takes the least loaded
 	LookProbe                   // an engine of the key's sequence: Within, Over, Failing or Probing
 	LookStored                  // the engine that holds what the request goes on from; no target if it cannot be used
 	LookNext                    // an engine of the sequence, after the first: Within or Failing
@@ -45,6 +46,12 @@ const (
 var lookStates = [...]string{"within", "over", "failing", "probing", "full"}
 
 func (s LookState) String() string { return lookStates[s] }
+
+// ParseLookState reads what String gives; false for anything else.
+func ParseLookState(name string) (LookState, bool) {
+	i := slices.Index(lookStates[:], name)
+	return LookState(max(i, 0)), i >= 0
+}
 
 // Look is one thing that a decision looked at. All else that it depends on is in the snapshot and
 // in the Query.
@@ -148,8 +155,9 @@ type Query struct {
 	Trace  *Trace // nil to record nothing
 }
 
-// Decide picks by the kind of the key: PickAny, PickPrefix or Pick. The trace goes on with Prefer,
-// Take and TakeNext. It allocates nothing.
+// Decide picks an engine for a request: by its key the first of the key's sequence that is well and
+// within its bound, by a prefix the one that had it before, and without a key the least loaded of a
+// few. The trace goes on with Prefer, Take and TakeNext. It allocates nothing.
 func (r *Row) Decide(q Query) Pick {
 	if q.Trace != nil {
 		q.Trace.begin()

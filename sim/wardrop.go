@@ -193,14 +193,8 @@ func (w *wardrop) Route(r *Request) (int, bool) {
 	c.size, c.work = m.sizeOf(r)
 	m.budget.Admit(row.Utilisation)
 	now := nanos(w.Now())
-	switch h, source := p.key(r, row, now); source {
-	case route.KeyNone:
-		c.pick = row.PickAny(h, c.work, now)
-	case route.KeyPrefix:
-		c.pick = row.PickPrefix(h, c.work, now)
-	default:
-		c.pick = row.Pick(h, c.work, now)
-	}
+	h, source := p.key(r, row, now)
+	c.pick = row.Decide(route.Query{Source: source, Hash: h, Work: c.work, Now: now})
 	charge, ok := row.Take(&c.pick, c.work, now)
 	if !ok {
 		w.spare = append(w.spare, c)
