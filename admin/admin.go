@@ -195,13 +195,7 @@ func Proxy(p *proxy.DataPlane, metrics prometheus.Gatherer) http.Handler {
 		}
 		fail(w, http.StatusServiceUnavailable, "there is no snapshot yet")
 	})
-	mux.HandleFunc("GET /v1/decisions/{id}", func(w http.ResponseWriter, r *http.Request) {
-		if d, ok := p.Decision(r.PathValue("id")); ok {
-			answer(w, http.StatusOK, d)
-			return
-		}
-		fail(w, http.StatusNotFound, "this data plane made no such decision, or has forgotten it")
-	})
+	decided(mux, p)
 	mux.HandleFunc("GET /v1/engines", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, p.Stats()) })
 	return mux
 }

@@ -122,6 +122,12 @@ func (c Client) Decision(ctx context.Context, id string) (*proxy.Decision, error
 	return &out, c.get(ctx, "/v1/decisions/"+url.PathEscape(id), &out)
 }
 
+// Decisions copies what a data plane remembers to w, as lines of JSON. wanted are the query's keys:
+// model, engine, kept, since, replay.
+func (c Client) Decisions(ctx context.Context, wanted url.Values, w io.Writer) error {
+	return c.slowly().do(ctx, http.MethodGet, "/v1/decisions?"+wanted.Encode(), nil, w)
+}
+
 // slowly waits longer: what is asked for needs many solves.
 func (c Client) slowly() Client {
 	c.patience = 5 * time.Minute
@@ -166,6 +172,10 @@ func (c Client) do(ctx context.Context, method, path string, body, into any) err
 			e.Error = resp.Status
 		}
 		return fmt.Errorf("the control plane says: %s", e.Error)
+	}
+	if w, ok := into.(io.Writer); ok {
+		_, err := io.Copy(w, resp.Body)
+		return err
 	}
 	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
 		return fmt.Errorf("what answers at %s is no control plane of this version: %w", c.Base, err)

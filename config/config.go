@@ -124,6 +124,12 @@ type Proxy struct {
 	Drain Duration `yaml:"drain"`
 	// Data is the directory of the saved snapshots. Default wardrop-data/proxy.
 	Data string `yaml:"data"`
+	// RecordRate is how many decisions a second are recorded, 0 to 100,000, besides those of
+	// errors, retries and slow requests, which always are. Default 100.
+	RecordRate float64 `yaml:"record_rate"`
+	// AccessLog is a file that gets a line of JSON for every request, "-" for the standard
+	// output. Default none.
+	AccessLog string `yaml:"access_log"`
 	// Control holds the gRPC addresses of all members of the control plane, or of
 	// relays. Default: those of control.
 	Control []string `yaml:"control"`
@@ -350,6 +356,9 @@ func (c *Config) setDefaults() {
 	set(&c.Proxy.Bound, 0.5)
 	if !c.has("proxy.retry_budget") {
 		c.Proxy.RetryBudget = 0.2
+	}
+	if !c.has("proxy.record_rate") {
+		c.Proxy.RecordRate = 100
 	}
 	if !c.has("proxy.upload_timeout") {
 		c.Proxy.UploadTimeout = Duration(10 * time.Second)

@@ -62,6 +62,7 @@ func (c *Config) validate() Problems {
 	k.positive("signals.report", c.Signals.Report)
 	k.inRange("proxy.bound", c.Proxy.Bound, 0.05, 10)
 	k.inRange("proxy.retry_budget", c.Proxy.RetryBudget, 0, 1)
+	k.inRange("proxy.record_rate", c.Proxy.RecordRate, 0, 100_000)
 	for i, a := range c.Proxy.Control {
 		k.address(fmt.Sprintf("proxy.control[%d]", i), a)
 	}

@@ -97,7 +97,11 @@ func (p *DataPlane) enforce(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	t.aged = part
+	t.aged, t.number = part, 1
+	if old != nil {
+		t.number += old.number
+	}
+	p.records.tables.put(Table{Instance: p.instance, Number: t.number, Bound: p.config.Bound, Rough: t.router.Rough(), Snapshot: s})
 	p.table.Store(t)
 	switch {
 	case part > 0 && a.part == 0:

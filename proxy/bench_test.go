@@ -117,7 +117,7 @@ func benchHandler(kind string, engines []string) (http.Handler, error) {
 		return http.HandlerFunc(hold), nil
 	}
 	p, err := New(Options{
-		Cluster: "c", Proxy: config.Proxy{MaxBody: 16 << 20, Bound: 0.5, RetryBudget: 0.2, UploadTimeout: config.Duration(10 * time.Second)},
+		Cluster: "c", Proxy: config.Proxy{MaxBody: 16 << 20, Bound: 0.5, RetryBudget: 0.2, RecordRate: 100, UploadTimeout: config.Duration(10 * time.Second)},
 		Control: noControl, Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

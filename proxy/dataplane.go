@@ -34,6 +34,8 @@ type Options struct {
 	Dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 	Registry prometheus.Registerer
 	Log      *slog.Logger
+	// AccessLog gets every request; nil for none. Who made it closes it.
+	AccessLog *AccessLog
 }
 
 // DataPlane serves the requests of a cluster. Safe for concurrent use.
@@ -52,7 +54,7 @@ type DataPlane struct {
 	aliases   map[string]*alias
 	waiting   waitingRoom
 	uploads   uploads
-	decisions *ring
+	records   *records
 	stored    *stored
 	// background holds the losers of hedges until they have ended.
 	background sync.WaitGroup
@@ -81,7 +83,8 @@ func New(o Options) (*DataPlane, error) {
 		instance: collect.NewInstance(), log: o.Log.With("cluster", o.Cluster), control: o.Control,
 		aliasList: o.Aliases, aliases: newAliases(o.Aliases), stored: newStored(), prober: newProber(dial),
 	}
-	p.decisions = &ring{instance: p.instance, cluster: p.cluster}
+	p.records = newRecords(p.instance, p.cluster, o.Proxy.RecordRate)
+	p.records.log = o.AccessLog
 	p.uploads.window = time.Duration(o.Proxy.UploadTimeout)
 	p.waiting.limit = int64(o.Proxy.QueueBytes)
 	p.metrics = newMetrics(p, o.Registry)

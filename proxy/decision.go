@@ -1,70 +1,109 @@
 package proxy
 
 import (
-	"strconv"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/route"
 )
 
-// ringSize is how many decisions a data plane remembers.
-const ringSize = 4096
-
 // Decision says how one request was routed and what became of it.
 type Decision struct {
-	ID         string    `json:"id"`
-	Time       time.Time `json:"time"`
-	Cluster    string    `json:"cluster"`
-	Model      string    `json:"model"`
-	Priority   string    `json:"priority"`
-	Epoch      uint64    `json:"epoch"` // of the snapshot
-	Version    uint64    `json:"version"`
-	Aged       float64   `json:"aged,omitempty"`       // part of its weights that age had taken
-	Key        string    `json:"key"`                  // where the affinity key came from
-	KeyHash    uint64    `json:"key_hash"`             //
-	Depth      int       `json:"depth"`                // blocks of the prompt that make the key
-	Work       int64     `json:"work"`                 // expected tokens, and as many again as a usual request has
-	Spilled    int       `json:"spilled"`              // engines passed over because they were at their bound
-	Passed     int       `json:"passed"`               // engines passed over because they fail
-	Remembered bool      `json:"remembered,omitempty"` // the prefix went to the first engine before
-	Queued     float64   `json:"queued"`               // seconds waited for room
-	Status     int       `json:"status"`
-	Refused    string    `json:"refused,omitempty"` // code of our own refusal
-	Seconds    float64   `json:"seconds"`           // arrival to the answer's end
-	Attempts   []Attempt `json:"attempts"`
+	ID       string    `json:"id"`
+	Trace    string    `json:"trace_id,omitempty"` // W3C trace of the request
+	Kept     Kept      `json:"kept"`               // why it was recorded
+	Time     time.Time `json:"time"`               // of its arrival
+	Cluster  string    `json:"cluster"`
+	Path     string    `json:"path,omitempty"`
+	Client   string    `json:"client,omitempty"` // its address
+	Model    string    `json:"model"`
+	Priority string    `json:"priority"`
+	Epoch    uint64    `json:"epoch"` // of the snapshot
+	Version  uint64    `json:"version"`
+	Aged     float64   `json:"aged,omitempty"` // part of its weights that age had taken
+	// Table is the number of the weights in force, at this data plane: of a snapshot there are
+	// several as it ages.
+	Table       uint64  `json:"table"`
+	Utilisation float64 `json:"utilisation"`             // of the row, as planned
+	ShedPart    float64 `json:"shed_fraction,omitempty"` // of its priority that the plan refuses
+	Lot         float64 `json:"shed_draw,omitempty"`     // what it drew: below the fraction it is refused
+	RetriesLeft float64 `json:"retries_left"`            // in the budget, when it was admitted
+
+	Key        string  `json:"key"`             // where the affinity key came from
+	KeyHash    uint64  `json:"key_hash,string"` //
+	Depth      int     `json:"depth,omitempty"` // blocks of the prompt that make the key
+	Work       int64   `json:"work"`            // expected tokens, and as many again as a usual request has
+	Probes     []Probe `json:"probes"`
+	Cut        bool    `json:"cut,omitempty"` // there were more probes
+	Picked     string  `json:"picked,omitempty"`
+	Spilled    int     `json:"spilled,omitempty"`    // engines passed over because they were at their bound
+	Passed     int     `json:"passed,omitempty"`     // engines passed over because they fail
+	Remembered bool    `json:"remembered,omitempty"` // the prefix went to the picked engine before
+	Queued     float64 `json:"queued,omitempty"`     // seconds waited for room
+
+	Attempts []Attempt `json:"attempts"`
+	Status   int       `json:"status"`
+	Refused  string    `json:"refused,omitempty"` // code of our own refusal
+	Seconds  float64   `json:"seconds"`           // arrival to the answer's end
+	Prompt   int64     `json:"prompt_tokens,omitempty"`
+	Output   int64     `json:"output_tokens,omitempty"`
+	Cached   int64     `json:"cached_tokens,omitempty"` // of the prompt
+}
+
+// Probe is one thing that the decision looked at, in order.
+type Probe struct {
+	Look   string `json:"look"`             // route.LookKind
+	Engine string `json:"engine,omitempty"` // none where it is about the row, or found none
+	State  string `json:"state"`            // route.LookState
+	// InFlight is what it saw: tokens, of a charge requests; Bound is what it held that against.
+	InFlight int64   `json:"in_flight"`
+	Bound    float32 `json:"bound,omitempty"`
 }
 
 // Attempt is one try at one engine.
 type Attempt struct {
 	Engine    string  `json:"engine"`
+	After     float64 `json:"after"` // seconds from the request's arrival to this try
 	Outcome   string  `json:"outcome"`
 	Error     string  `json:"error,omitempty"`
-	FirstByte float64 `json:"first_byte"` // seconds; 0 when none came
-	Predicted float64 `json:"predicted"`  // seconds, by the plan
+	FirstByte float64 `json:"first_byte"` // seconds from the try; 0 when none came
+	// Expected is when a first byte was expected at the latest: what the plan predicts for a request of
+	// this size as a whole, and longer if all engines of the model are late just now.
+	Expected  float64 `json:"expected_first_byte"`
+	Predicted float64 `json:"predicted"` // seconds for a usual request as a whole, by the plan
 }
 
-// record is a decision in the ring. It is small, for the collector of garbage looks at all of the
-// ring every few hundred requests; to record one attempt allocates nothing.
+// record is a decision in the ring. It is small where the collector of garbage looks, which it does
+// every few hundred requests: what has no pointers stands last. To record one attempt allocates
+// nothing.
 type record struct {
-	sequence           uint64
-	arrived            int64 // nanoseconds; 0 of a place in the ring that is free
-	model, refused     string
-	epoch, version     uint64
-	aged               float64
-	hash               uint64
-	work               int64
-	queued, seconds    float64
-	depth, status      int32
-	spilled, passed, n uint16 // n attempts
-	key                route.KeySource
-	priority           fleet.Priority
-	remembered         bool
-	first              Attempt
-	more               []Attempt // after the first
+	model, refused   string
+	path, client     string
+	names            []string // of the row's engines
+	first            Attempt
+	more             []Attempt // after the first
+	sequence         uint64
+	arrived          int64 // nanoseconds; 0 of a place in the ring that is free
+	epoch, version   uint64
+	table            uint64
+	aged             float64
+	utilisation      float64
+	shedPart, lot    float64
+	retriesLeft      float64
+	hash             uint64
+	work             int64
+	queued, seconds  float64
+	prompt, output   int64
+	cached           int64
+	trace            [16]byte
+	depth, status    int32
+	spilled, passed  uint16
+	n                uint16 // attempts
+	key              route.KeySource
+	priority         fleet.Priority
+	kept             Kept
+	remembered, slow bool
+	probes           route.Trace
 }
 
 func (r *record) attempt(a Attempt) {
@@ -90,57 +129,28 @@ func (r *record) last() *Attempt {
 // decision says what was recorded.
 func (r *record) decision(id, cluster string) Decision {
 	d := Decision{
-		ID: id, Time: time.Unix(0, r.arrived), Cluster: cluster, Model: r.model, Priority: r.priority.String(), Epoch: r.epoch, Version: r.version, Aged: r.aged,
-		Key: r.key.String(), KeyHash: r.hash, Depth: int(r.depth), Work: r.work, Spilled: int(r.spilled), Passed: int(r.passed), Remembered: r.remembered,
-		Queued: r.queued, Status: int(r.status), Refused: r.refused, Seconds: r.seconds, Attempts: []Attempt{},
+		ID: id, Kept: r.kept, Time: time.Unix(0, r.arrived), Cluster: cluster, Path: r.path, Client: r.client, Model: r.model, Priority: r.priority.String(),
+		Epoch: r.epoch, Version: r.version, Aged: r.aged, Table: r.table, Utilisation: r.utilisation, ShedPart: r.shedPart, Lot: r.lot, RetriesLeft: r.retriesLeft,
+		Key: r.key.String(), KeyHash: r.hash, Depth: int(r.depth), Work: r.work, Cut: r.probes.Cut(),
+		Spilled: int(r.spilled), Passed: int(r.passed), Remembered: r.remembered,
+		Queued: r.queued, Status: int(r.status), Refused: r.refused, Seconds: r.seconds, Probes: []Probe{}, Attempts: []Attempt{},
+		Prompt: r.prompt, Output: r.output, Cached: r.cached,
+	}
+	if r.trace != [16]byte{} {
+		d.Trace = hexed(r.trace)
+	}
+	for _, l := range r.probes.Looks() {
+		x := Probe{Look: l.Kind.String(), State: l.State.String(), InFlight: l.InFlight, Bound: l.Bound}
+		if l.Target >= 0 {
+			x.Engine = r.names[l.Target]
+		}
+		if d.Picked == "" && l.Kind == route.LookCharge && l.State == route.Within {
+			d.Picked = x.Engine
+		}
+		d.Probes = append(d.Probes, x)
 	}
 	if r.n > 0 {
 		d.Attempts = append(append(d.Attempts, r.first), r.more...)
 	}
 	return d
 }
-
-// ring remembers the newest decisions. Safe for concurrent use.
-type ring struct {
-	instance string
-	cluster  string
-	next     atomic.Uint64
-	slots    [ringSize]struct {
-		mu sync.Mutex
-		r  record
-	}
-}
-
-// id names a decision: the data plane's instance and a number.
-func (g *ring) id(sequence uint64) string {
-	var buf [64]byte
-	return string(strconv.AppendUint(append(append(buf[:0], g.instance...), '-'), sequence, 10))
-}
-
-func (g *ring) put(r *record) {
-	s := &g.slots[r.sequence%ringSize]
-	s.mu.Lock()
-	s.r = *r
-	s.mu.Unlock()
-}
-
-// get finds a decision by its id; false when it was never made here or is
-// forgotten.
-func (g *ring) get(id string) (Decision, bool) {
-	number, ok := strings.CutPrefix(id, g.instance+"-")
-	sequence, err := strconv.ParseUint(number, 10, 64)
-	if !ok || err != nil {
-		return Decision{}, false
-	}
-	s := &g.slots[sequence%ringSize]
-	s.mu.Lock()
-	r := s.r
-	s.mu.Unlock()
-	if r.sequence != sequence || r.arrived == 0 {
-		return Decision{}, false
-	}
-	return r.decision(id, g.cluster), true
-}
-
-// Decision finds the decision of an x-wardrop-decision header.
-func (p *DataPlane) Decision(id string) (Decision, bool) { return p.decisions.get(id) }

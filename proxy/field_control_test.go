@@ -199,7 +199,7 @@ func TestField_75_PinsAreHints(t *testing.T) {
 // TestField_89_ClientsMakeNoSeries: whatever they put where.
 func TestField_89_ClientsMakeNoSeries(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	p, err := New(Options{Cluster: "c", Proxy: config.Proxy{MaxBody: 1000, Bound: 0.5}, Control: noControl, Registry: registry, Log: slog.New(slog.DiscardHandler)})
+	p, err := New(Options{Cluster: "c", Proxy: config.Proxy{MaxBody: 1000, Bound: 0.5, RecordRate: 100}, Control: noControl, Registry: registry, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	engine := httptest.NewServer(answers("x"))
 	defer engine.Close()

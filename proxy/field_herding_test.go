@@ -265,7 +265,7 @@ func TestField_86_WhatIsRememberedIsBounded(t *testing.T) {
 	d, ok := h.plane.Decision(first)
 	require.True(t, ok)
 	require.Equal(t, "model_not_found", d.Refused)
-	for range ringSize {
+	for range sampleSize {
 		ask()
 	}
 	_, ok = h.plane.Decision(first)

@@ -100,7 +100,7 @@ type bubble struct {
 func newBubble(t *testing.T, settings config.Proxy, engines ...http.Handler) *bubble {
 	t.Helper()
 	b := &bubble{t: t, net: &pipes{open: map[string]*pipeListener{}}}
-	settings.MaxBody, settings.Bound = 1<<20, 0.5
+	settings.MaxBody, settings.Bound, settings.RecordRate = 1<<20, 0.5, 100_000
 	p, err := New(Options{
 		Cluster: "c", Proxy: settings, Control: noControl, Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler), Dial: b.net.dial,
 	})

@@ -202,16 +202,32 @@ func (p *DataPlane) end(q *request, a *attempt) {
 
 // note adds an attempt to the decision.
 func (q *request) note(a *attempt) {
-	t := &q.row.Targets()[a.target]
-	x := Attempt{Engine: t.Engine.Name, Outcome: outcomeNames[a.outcome], Predicted: t.Predicted}
+	x := q.tried(a.target, a.sent)
+	x.Outcome = outcomeNames[a.outcome]
 	if a.err != nil {
 		x.Error = a.err.Error()
 	} else if a.inBand != "" {
 		x.Error = inAnswer + a.inBand
 	} else if a.outcome == protect.Success {
 		x.FirstByte = a.waited.Seconds()
+		q.record.slow = x.FirstByte > max(leastSlow, slowFactor*x.Expected)
 	}
 	q.record.attempt(x)
+}
+
+// tried is an attempt as it is recorded before anything has come of it.
+func (q *request) tried(target int, at time.Time) Attempt {
+	t := &q.row.Targets()[target]
+	return Attempt{
+		Engine: t.Engine.Name, After: at.Sub(q.arrived).Seconds(), Predicted: t.Predicted,
+		Expected: q.row.model.typical.Of(q.size() * t.Predicted),
+	}
+}
+
+// size is how many times as large as a usual request of the model this one is, at least 1: a
+// prediction is for a usual one, and a larger one may take as much longer.
+func (q *request) size() float64 {
+	return max(1, float64(q.tokens)/max(q.row.model.usual.load(), 1))
 }
 
 // judge records how a failed attempt ended and passes the engine over if that
@@ -287,9 +303,7 @@ func (p *DataPlane) finish(q *request, a *attempt) {
 	t.engine.life.Answered(a.sent.UnixNano())
 	t.seen.firstByte.observe(a.waited)
 	t.seen.arrived.Observe(a.sent.Add(a.waited).Sub(q.arrived).Seconds())
-	// The prediction is for a usual request; a larger one may take as much longer.
-	size := max(1, float64(q.tokens)/max(q.row.model.usual.load(), 1))
-	predicted, typical := size*target.Predicted, &q.row.model.typical
+	predicted, typical := q.size()*target.Predicted, &q.row.model.typical
 	typical.Observe(a.waited.Seconds(), predicted)
 	t.engine.outlier.ObserveFirstByte(a.waited.Seconds(), typical.Of(predicted), time.Now().UnixNano())
 	if q.endpoint.stores {

@@ -51,6 +51,9 @@ func newPlane(t *testing.T, settings config.Proxy) *DataPlane {
 	if settings.MaxBody == 0 {
 		settings.MaxBody = 1 << 20
 	}
+	if settings.RecordRate == 0 {
+		settings.RecordRate = 100_000
+	}
 	if settings.Bound == 0 {
 		settings.Bound = 0.5
 	}

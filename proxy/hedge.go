@@ -25,6 +25,7 @@ func (p *DataPlane) hedged(q *request, target int, charge route.Charge) (first *
 			results <- p.attempt(ctx, q, target, charge)
 		}()
 	}
+	begun := time.Now()
 	launch(0, target, charge)
 	timer := time.NewTimer(time.Duration(p.config.HedgeAfter))
 	defer timer.Stop()
@@ -40,6 +41,7 @@ func (p *DataPlane) hedged(q *request, target int, charge route.Charge) (first *
 		return <-results, false
 	}
 	p.metrics.retries.WithLabelValues("hedge").Inc()
+	hedgedAt := time.Now()
 	launch(1, second, charge)
 	first = <-results
 	if first.outcome != protect.Success {
@@ -56,8 +58,9 @@ func (p *DataPlane) hedged(q *request, target int, charge route.Charge) (first *
 	for i, t := range [2]int{target, second} {
 		if t != first.target {
 			cancels[i]()
-			loser := &q.row.Targets()[t]
-			q.record.attempt(Attempt{Engine: loser.Engine.Name, Outcome: "outrun", Predicted: loser.Predicted})
+			loser := q.tried(t, [2]time.Time{begun, hedgedAt}[i])
+			loser.Outcome = "outrun"
+			q.record.attempt(loser)
 		}
 	}
 	p.background.Go(func() { p.discard(q, <-results, false) })

@@ -54,18 +54,22 @@ var (
 	descVersion  = prometheus.NewDesc("wardrop_proxy_snapshot_version", "Version of the snapshot in force.", nil, nil)
 	descAge      = prometheus.NewDesc("wardrop_proxy_snapshot_age_seconds", "Time since the snapshot in force came; of one found on disk since it was published.", nil, nil)
 	descAged     = prometheus.NewDesc("wardrop_proxy_snapshot_aged", "Part of the weights that age has taken: so much of them is in proportion to the engines' capacities.", nil, nil)
+	descDropped  = prometheus.NewDesc("wardrop_proxy_access_log_dropped_total", "Requests that the access log could not take in time.", nil, nil)
 	descStale    = prometheus.NewDesc("wardrop_proxy_snapshot_stale", "1 when the snapshot is older than it is good for.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descInFlight, descWeight, descPenalty, descDemand, descRetried, descTokens, descShed, descEpoch, descVersion, descAge, descAged, descStale} {
+	for _, d := range []*prometheus.Desc{descInFlight, descWeight, descPenalty, descDemand, descRetried, descTokens, descShed, descEpoch, descVersion, descAge, descAged, descStale, descDropped} {
 		ch <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	if l := c.records.log; l != nil {
+		ch <- prometheus.MustNewConstMetric(descDropped, prometheus.CounterValue, float64(l.Dropped()))
+	}
 	t := c.table.Load()
 	if t == nil {
 		return

@@ -41,7 +41,7 @@ func (p *DataPlane) relay(q *request, a *attempt) {
 		delete(header, inBandReport)
 	}
 	header["X-Wardrop-Engine"] = t.seen.named
-	header["X-Wardrop-Decision"] = []string{p.decisions.id(q.record.sequence)}
+	header["X-Wardrop-Decision"] = []string{p.records.id(q.record.sequence)}
 	header["X-Wardrop-Attempts"] = attemptCounts[q.record.n]
 	q.record.status = int32(a.resp.StatusCode)
 	q.w.WriteHeader(a.resp.StatusCode)

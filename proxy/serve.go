@@ -54,7 +54,7 @@ type request struct {
 func (p *DataPlane) serve(w http.ResponseWriter, r *http.Request, e endpoint) {
 	q := p.newRequest(w, r)
 	defer p.done(q)
-	q.endpoint = e
+	q.endpoint, q.record.path = e, e.path
 	if err := p.readBody(q); err != nil {
 		p.refuse(w, q, p.bodyError(r, err))
 		return
@@ -75,7 +75,7 @@ func (p *DataPlane) newRequest(w http.ResponseWriter, r *http.Request) *request 
 	prefix := q.fields.Prefix
 	prefix.Reset()
 	*q = request{w: w, r: r, ctx: r.Context(), arrived: time.Now(), priority: fleet.Standard, fields: Fields{Prefix: prefix}}
-	q.record.sequence = p.decisions.next.Add(1)
+	q.record.sequence, q.record.client = p.records.next.Add(1), r.RemoteAddr
 	return q
 }
 
@@ -98,9 +98,12 @@ func (p *DataPlane) remember(q *request) {
 	d.model, d.seconds = q.fields.Model, time.Since(q.arrived).Seconds()
 	d.spilled, d.passed, d.remembered = uint16(q.pick.Spilled), uint16(q.pick.Passed), q.pick.Remembered
 	if q.table != nil {
-		d.epoch, d.version, d.aged = q.table.router.Snapshot.Epoch, q.table.router.Snapshot.Version, q.table.aged
+		d.epoch, d.version, d.aged, d.table = q.table.router.Snapshot.Epoch, q.table.router.Snapshot.Version, q.table.aged, q.table.number
 	}
-	p.decisions.put(d)
+	if q.row != nil {
+		d.names, d.utilisation, d.shedPart = q.row.Names(), q.row.Utilisation, q.row.Shed[q.priority]
+	}
+	p.records.put(d)
 }
 
 // readBody reads a request's body within the bounds of the configuration.
@@ -173,15 +176,9 @@ func (p *DataPlane) admit(q *request) (_ *refusal, cancel context.CancelFunc) {
 		q.ctx, cancel = context.WithTimeout(q.ctx, timeout-time.Since(q.arrived))
 	}
 	q.row.model.budget.Admit(q.row.Utilisation)
-	h, now := q.key(), q.arrived.UnixNano()
-	switch q.record.key {
-	case route.KeyNone:
-		q.pick = q.row.PickAny(h, q.work, now)
-	case route.KeyPrefix:
-		q.pick = q.row.PickPrefix(h, q.work, now)
-	default:
-		q.pick = q.row.Pick(h, q.work, now)
-	}
+	q.record.retriesLeft = q.row.model.budget.Left()
+	h := q.key()
+	q.pick = q.row.Decide(route.Query{Source: q.record.key, Hash: h, Work: q.work, Now: q.arrived.UnixNano(), Trace: &q.record.probes})
 	p.prefer(q)
 	return p.room(q), cancel
 }
@@ -254,8 +251,12 @@ func (q *request) stops(model string) bool {
 func (q *request) shed() bool {
 	if q.lot == notDrawn {
 		q.lot = drawnServed
-		if fraction := q.row.Shed[q.priority]; fraction > 0 && protect.Shed(shedDraw(q.r), fraction) {
-			q.lot = drawnShed
+		if fraction := q.row.Shed[q.priority]; fraction > 0 {
+			draw := shedDraw(q.r)
+			q.record.lot = protect.Lot(draw)
+			if protect.Shed(draw, fraction) {
+				q.lot = drawnShed
+			}
 		}
 	}
 	return q.lot == drawnShed
@@ -410,7 +411,7 @@ func (p *DataPlane) refuse(w http.ResponseWriter, q *request, e *refusal) {
 			q.row.model.demand[q.priority].cancelled.Add(1)
 		}
 		q.record.status, q.record.refused = int32(e.status), e.code
-		w.Header()["X-Wardrop-Decision"] = []string{p.decisions.id(q.record.sequence)}
+		w.Header()["X-Wardrop-Decision"] = []string{p.records.id(q.record.sequence)}
 	}
 	e.write(w)
 }

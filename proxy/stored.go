@@ -82,6 +82,7 @@ type candidate struct {
 func (p *DataPlane) serveStored(w http.ResponseWriter, r *http.Request) {
 	q := p.newRequest(w, r)
 	defer p.done(q)
+	q.record.path = "/v1/responses/{id}"
 	if err := p.readBody(q); err != nil {
 		p.refuse(w, q, p.bodyError(r, err))
 		return

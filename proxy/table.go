@@ -21,6 +21,7 @@ type table struct {
 	router *route.Router
 	rows   map[string]*rowState
 	aged   float64 // part of the weights that age has taken
+	number uint64  // counts those of this data plane
 }
 
 // rowState is one model's row with what this data plane keeps about it.

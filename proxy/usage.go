@@ -141,8 +141,10 @@ func (q *request) account(c *copier) {
 			output = max(0, c.lines/c.linesPerEvent-streamHead)
 		}
 	}
+	cached := min(u.cached+u.besideRead, prompt)
+	q.record.prompt, q.record.output, q.record.cached = prompt, output, cached
 	f.samples.Add(1)
 	f.prompt.Add(uint64(prompt))
 	f.output.Add(uint64(output))
-	f.cached.Add(uint64(min(u.cached+u.besideRead, prompt)))
+	f.cached.Add(uint64(cached))
 }

@@ -47,6 +47,12 @@ var lookStates = [...]string{"within", "over", "failing", "probing", "full"}
 
 func (s LookState) String() string { return lookStates[s] }
 
+// ParseLookKind reads what String gives; false for anything else.
+func ParseLookKind(name string) (LookKind, bool) {
+	i := slices.Index(lookKinds[:], name)
+	return LookKind(max(i, 0)), i >= 0
+}
+
 // ParseLookState reads what String gives; false for anything else.
 func ParseLookState(name string) (LookState, bool) {
 	i := slices.Index(lookStates[:], name)

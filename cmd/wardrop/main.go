@@ -42,6 +42,8 @@ type cli struct {
 	Why        whyCmd        `cmd:"" help:"Ask a running control plane why."`
 	WhatIf     whatIfCmd     `cmd:"" name:"what-if" help:"Ask what plan would follow if engines, demand or distances were different."`
 	Advise     adviseCmd     `cmd:"" help:"Ask where another engine would save time, which one idles, which distance hurts."`
+	Decisions  decisionsCmd  `cmd:"" help:"Write the decisions that data planes remember, as lines of JSON."`
+	Replay     replayCmd     `cmd:"" help:"Make recorded decisions again, offline: each must come out the same."`
 	Status     statusCmd     `cmd:"" help:"Show how a running control plane and its data planes are; exit 1 if something is wrong."`
 	Engines    enginesCmd    `cmd:"" help:"Show the engines of a running control plane: their state, signals, load."`
 	Override   overrideCmd   `cmd:"" help:"Pin what plans must keep to: drain, cap, freeze, policy; let through what is held back; list what is pinned."`

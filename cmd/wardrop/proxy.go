@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,9 +37,14 @@ func (c *proxyCmd) Run(env *environment) error {
 		return err
 	}
 	defer hangUp()
+	accessLog, closeLog, err := openAccessLog(env, cfg.Proxy.AccessLog)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
 	registry := newRegistry()
 	plane, err := proxy.New(proxy.Options{
-		Cluster: c.Cluster, Proxy: cfg.Proxy, Signals: cfg.Signals, Aliases: cfg.Aliases, Control: control, Registry: registry, Log: env.log,
+		Cluster: c.Cluster, Proxy: cfg.Proxy, Signals: cfg.Signals, Aliases: cfg.Aliases, Control: control, Registry: registry, Log: env.log, AccessLog: accessLog,
 	})
 	if err != nil {
 		return err
@@ -56,6 +64,34 @@ func (c *proxyCmd) Run(env *environment) error {
 	fmt.Fprintf(env.stdout, "data plane of %s: OpenAI requests at http://%s/v1, admin at http://%s\n",
 		c.Cluster, requests.Addr(), adminListener.Addr())
 	return s.wait()
+}
+
+// openAccessLog opens what the configuration names, "" for none. What it returns beside must be
+// called when requests have ended.
+func openAccessLog(env *environment, path string) (*proxy.AccessLog, func(), error) {
+	var file *os.File
+	out := env.stdout
+	switch path {
+	case "":
+		return nil, func() {}, nil
+	case "-":
+	default:
+		var err error
+		if file, err = os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640); err != nil {
+			return nil, nil, fmt.Errorf("proxy.access_log: %w", err)
+		}
+		out = file
+	}
+	l := proxy.NewAccessLog(out)
+	return l, func() {
+		err := l.Close()
+		if file != nil {
+			err = errors.Join(err, file.Close())
+		}
+		if err != nil {
+			env.log.Error("the access log ends", "error", err, "dropped", l.Dropped())
+		}
+	}, nil
 }
 
 func newGoCollectors() []prometheus.Collector {

@@ -11,6 +11,9 @@ import (
 	"github.com/wardrop-lb/wardrop/config"
 )
 
+// defaultAdmin is where a control plane listens unless told otherwise.
+const defaultAdmin = "127.0.0.1:7601"
+
 // adminFlags say where a running control plane is.
 type adminFlags struct {
 	Admin  string `help:"Admin address of the control plane." default:"127.0.0.1:7601"`

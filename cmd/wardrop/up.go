@@ -56,6 +56,7 @@ type fleetUp struct {
 	engines   []*testengine.Server
 	control   *control.Control
 	planes    []*plane
+	accessLog *proxy.AccessLog
 	scenario  *sim.Scenario         // of a file; nil without one
 	load      func() loadgen.Counts // nil without any
 	result    *sim.Result           // of the scenario, when it has been played
@@ -87,6 +88,11 @@ func (c *upCmd) Run(env *environment) (err error) {
 	}
 	up := &fleetUp{cfg: cfg, log: env.log, scenario: scenario, simulated: map[string]string{}, started: time.Now()}
 	defer up.closeEngines()
+	var closeLog func()
+	if up.accessLog, closeLog, err = openAccessLog(env, cfg.Proxy.AccessLog); err != nil {
+		return err
+	}
+	defer closeLog()
 	if err := up.startEngines(); err != nil {
 		return err
 	}
@@ -260,7 +266,7 @@ func (up *fleetUp) startPlane(s *servers, env *environment, cl config.Cluster, c
 	settings.Data = ""
 	registry := prometheus.NewRegistry()
 	options := proxy.Options{
-		Cluster: cl.Name, Proxy: settings, Signals: up.cfg.Signals, Aliases: up.cfg.Aliases, Control: []grpc.ClientConnInterface{conn}, Registry: registry, Log: env.log,
+		Cluster: cl.Name, Proxy: settings, Signals: up.cfg.Signals, Aliases: up.cfg.Aliases, Control: []grpc.ClientConnInterface{conn}, Registry: registry, Log: env.log, AccessLog: up.accessLog,
 	}
 	if len(up.simulated) > 0 {
 		options.Dial = testengine.Dialer(up.distance(cl))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wardrop-lb/wardrop/admin"
 	"github.com/wardrop-lb/wardrop/history"
 	"github.com/wardrop-lb/wardrop/suppose"
 )
@@ -15,6 +16,7 @@ import (
 type whyCmd struct {
 	Weight  whyWeightCmd  `cmd:"" help:"Why the engines of a (cluster, model) have their weights."`
 	Request whyRequestCmd `cmd:"" help:"How a data plane routed one request, by the x-wardrop-decision header of its answer."`
+	Not     whyNotCmd     `cmd:"" help:"Why an engine did not get a request, or does not get traffic."`
 	Change  whyChangeCmd  `cmd:"" help:"Why weights changed from one plan to another: which input moved what."`
 }
 
@@ -32,6 +34,10 @@ func (c *whyWeightCmd) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
+	return c.ask(env, a)
+}
+
+func (c *whyWeightCmd) ask(env *environment, a admin.Client) error {
 	why, err := a.WhyWeight(env.ctx, c.Cluster, c.Model, c.Engine)
 	if err != nil {
 		return err

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/wardrop-lb/wardrop/internal/testaddr"
+	"github.com/wardrop-lb/wardrop/proxy"
+)
+
+// What a request met is told by its id, why another engine did not get it, and all of it can be
+// decided again from a file.
+func TestDecisionsAreToldAndMadeAgain(t *testing.T) {
+	t.Parallel()
+	dir, control, plane := t.TempDir(), testaddr.Own(t), testaddr.Own(t)
+	access := filepath.Join(dir, "access.jsonl")
+	file := newFile(t, fmt.Sprintf(`
+control: {admin: %q}
+proxy: {access_log: %q}
+clusters:
+  - {name: a, region: a, admin: %q, distances: {a: 1ms, c: 400ms}}
+engines:
+  - {name: near, region: a, models: [demo], profile: {t0: 100ms, u_max: 125, batch: 200}}
+  - {name: far, region: c, models: [demo], profile: {t0: 100ms, u_max: 125, batch: 200}}
+demand:
+  - {cluster: a, model: demo, rate: 10}
+`, control, access, plane))
+	p := start(t, "up", "--quiet", "-c", file)
+	base := p.ready().urls["a"]
+	const asked = 30
+	var last answer
+	for range asked {
+		last = requireAnswer(t, base, "demo")
+	}
+	require.Equal(t, "near", last.engine)
+
+	code, out, errors := wardrop(t, "why", "not", last.id, "--engine", "far", "-c", file)
+	require.Zero(t, code, errors)
+	require.Contains(t, out, "near was picked.")
+	code, out, errors = wardrop(t, "why", "not", "--engine", "far", "--cluster", "a", "--model", "demo", "-c", file)
+	require.Zero(t, code, errors)
+	require.Contains(t, out, "far")
+	require.Contains(t, out, "It would get some at a demand of ", "what would have to be different")
+	code, _, errors = wardrop(t, "why", "not", "--engine", "far")
+	require.Equal(t, exitInvalid, code)
+	require.Contains(t, errors, "Give the ID of a decision, or --cluster and --model")
+
+	saved := filepath.Join(dir, "decisions.jsonl")
+	code, _, errors = wardrop(t, "decisions", "-c", file, "--replay", "-o", saved)
+	require.Zero(t, code, errors)
+	code, out, errors = wardrop(t, "replay", saved)
+	require.Zero(t, code, out+errors)
+	require.Equal(t, fmt.Sprintf("%d decisions made again: %d came out the same, 0 did not\n", asked, asked), out)
+	text, err := os.ReadFile(saved)
+	require.NoError(t, err)
+	spoilt := filepath.Join(dir, "spoilt.jsonl")
+	writeFile(t, spoilt, strings.Replace(string(text), `"picked":"near"`, `"picked":"far"`, 1))
+	code, out, errors = wardrop(t, "replay", spoilt)
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, out, `"near" comes out, and was "far"`)
+	require.Contains(t, errors, fmt.Sprintf("1 of %d decisions came out otherwise", asked))
+	code, out, errors = wardrop(t, "decisions", "--admin", plane, "--kept", "error")
+	require.Zero(t, code, errors)
+	require.Empty(t, out)
+
+	require.Zero(t, p.stop(syscall.SIGTERM))
+	lines := strings.Split(strings.TrimSpace(readAll(t, access)), "\n")
+	require.Len(t, lines, asked)
+	var d proxy.Decision
+	require.NoError(t, json.Unmarshal([]byte(lines[asked-1]), &d))
+	require.Equal(t, last.id, d.ID)
+	require.Equal(t, "near", d.Attempts[0].Engine)
+}
+
+func readAll(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(b)
+}
