@@ -99,7 +99,7 @@ func Control(c *control.Control, metrics prometheus.Gatherer) http.Handler {
 			return
 		}
 		q := r.URL.Query()
-		why, err := explain.NewWeight(s.Plan, q.Get("cluster"), q.Get("model"), q.Get("engine"))
+		why, err := explain.NewWeight(s.Plan, q.Get("cluster"), q.Get("model"), q.Get("engine"), s.Overrides)
 		if err != nil {
 			fail(w, http.StatusNotFound, err.Error())
 			return

@@ -143,7 +143,7 @@ func BenchmarkWhy(b *testing.B) {
 	require.Greater(b, len(records), 1)
 	b.Run("weight", func(b *testing.B) {
 		for b.Loop() {
-			why, err := explain.NewWeight(c.State().Plan, "c07", "m3", "")
+			why, err := explain.NewWeight(c.State().Plan, "c07", "m3", "", nil)
 			require.NoError(b, err)
 			require.NoError(b, json.NewEncoder(io.Discard).Encode(why))
 		}

@@ -81,6 +81,8 @@ type State struct {
 	// Hold is why the policy's plan is held back, so that the last one is in force; nil when
 	// it is not.
 	Hold *guard.Hold
+	// Overrides are those that the plan keeps to, by key and value.
+	Overrides map[string]string
 	// Forecasts is the demand that was measured.
 	Forecasts map[tick.Source]tick.Forecast
 }

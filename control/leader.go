@@ -139,6 +139,7 @@ func (l *leader) tick(now time.Time) {
 	planes := l.reports.live(now)
 	view := tick.View(cfg, planes, now)
 	l.memory.Apply(view, planes, cfg.Policy.Name, now)
+	pins := l.pins(now)
 	frozen := l.pinned(view, now)
 	plan, trouble := l.plan(view, frozen)
 	in := l.memory.Guard(cfg)
@@ -164,10 +165,10 @@ func (l *leader) tick(now time.Time) {
 	}
 	l.last, l.snapshots = plan, snapshots
 	took := time.Since(begin)
-	l.state.Store(&State{Plan: plan, View: view, Published: now, TickTook: took, Trouble: trouble, Hold: l.hold, Forecasts: l.memory.Forecasts()})
+	l.state.Store(&State{Plan: plan, View: view, Published: now, TickTook: took, Trouble: trouble, Hold: l.hold, Overrides: pins, Forecasts: l.memory.Forecasts()})
 	l.metrics.ticks.Observe(took.Seconds())
 	if changed {
-		l.record(cfg, l.overrides.at(now), view, plan)
+		l.record(cfg, pins, view, plan)
 		l.log.Debug("plan published", "epoch", l.epoch, "version", l.version, "gap", plan.Gap)
 	}
 	if changed || now.Sub(l.saved) > saveAfter {

@@ -164,6 +164,15 @@ func (c *Control) pinned(view *fleet.View, now time.Time) (frozen bool) {
 	return frozen
 }
 
+// pins are the overrides that count at a time, by key and value.
+func (c *Control) pins(now time.Time) map[string]string {
+	out := map[string]string{}
+	for _, o := range c.overrides.at(now) {
+		out[o.Key()] = o.Value
+	}
+	return out
+}
+
 // partOf is the part of its capacity that a cap leaves an engine.
 func partOf(o store.Override) (float64, bool) {
 	part, err := strconv.ParseFloat(o.Value, 64)

@@ -14,7 +14,6 @@ import (
 	"github.com/wardrop-lb/wardrop/policy"
 	"github.com/wardrop-lb/wardrop/policy/optimal"
 	"github.com/wardrop-lb/wardrop/policy/proportional"
-	"github.com/wardrop-lb/wardrop/store"
 	"github.com/wardrop-lb/wardrop/suppose"
 	"github.com/wardrop-lb/wardrop/tick"
 )
@@ -119,7 +118,7 @@ func (c *Control) WhyChange(ctx context.Context, from, to [2]uint64) (*suppose.C
 
 // record keeps the plan that has just gone out. It does not wait for the disk: where that is
 // slower than plans change, some are not recorded.
-func (l *leader) record(cfg *config.Config, overrides []store.Override, view *fleet.View, plan *fleet.Plan) {
+func (l *leader) record(cfg *config.Config, pins map[string]string, view *fleet.View, plan *fleet.Plan) {
 	settings, err := json.Marshal(cfg.Policy)
 	if err != nil {
 		l.log.Warn("plan not recorded", "error", err)
@@ -134,10 +133,7 @@ func (l *leader) record(cfg *config.Config, overrides []store.Override, view *fl
 		view = &calm
 	}
 	r := &suppose.Record{
-		Epoch: plan.Epoch, Version: plan.Version, Time: plan.Time, View: view, Plan: plan, Settings: string(settings), Overrides: map[string]string{},
-	}
-	for _, o := range overrides {
-		r.Overrides[o.Key()] = o.Value
+		Epoch: plan.Epoch, Version: plan.Version, Time: plan.Time, View: view, Plan: plan, Settings: string(settings), Overrides: pins,
 	}
 	if l.hold != nil {
 		r.Hold = l.hold.Reason

@@ -61,7 +61,7 @@ func TestPlanTable(t *testing.T) {
 }
 
 func TestWhyWeight(t *testing.T) {
-	w, err := NewWeight(plan(), "a", "demo", "")
+	w, err := NewWeight(plan(), "a", "demo", "", nil)
 	require.NoError(t, err)
 	var b bytes.Buffer
 	require.NoError(t, w.Write(&b))
@@ -71,19 +71,21 @@ func TestWhyWeight(t *testing.T) {
 }
 
 func TestWhyWeightOfOneEngine(t *testing.T) {
-	w, err := NewWeight(plan(), "a", "demo", "sick")
+	w, err := NewWeight(plan(), "a", "demo", "sick", nil)
 	require.NoError(t, err)
 	require.Len(t, w.Engines, 1)
 	require.Equal(t, []string{"sick gets nothing: a request there would cost 4.26s, 1.772s more than where they go " +
-		"(network 20ms, own latency 200ms, delay to others 0, penalty 4s, price of moving 40ms)."}, w.Words)
+		"(network 20ms, own latency 200ms, delay to others 0, penalty 4s, price of moving 40ms).",
+		"Beside near: sick has a penalty of 4s, though near's next request would cost the others 1.2s.",
+		"Refused are 25 % of batch requests (2.5/s), none of standard: the engines cannot take all, and the least important goes first."}, w.Words)
 }
 
 func TestWhyWeightSaysWhatIsThere(t *testing.T) {
-	_, err := NewWeight(plan(), "a", "ghost", "")
+	_, err := NewWeight(plan(), "a", "ghost", "", nil)
 	require.EqualError(t, err, `the plan has no row for cluster "a" and model "ghost": it has a/demo, c/demo`)
-	_, err = NewWeight(plan(), "a", "demo", "ghost")
+	_, err = NewWeight(plan(), "a", "demo", "ghost", nil)
 	require.EqualError(t, err, `engine "ghost" does not serve "demo" in this plan`)
-	_, err = NewWeight(&fleet.Plan{}, "a", "demo", "")
+	_, err = NewWeight(&fleet.Plan{}, "a", "demo", "", nil)
 	require.ErrorContains(t, err, "no rows")
 }
 
@@ -99,9 +101,11 @@ func TestWhyWeightOfWhatRequestsAsk(t *testing.T) {
 	p.Rows[0].Work, p.Rows[0].TokenSeconds = 2, 100
 	p.Engines[0].TokenPrice = 0.01
 	p.Engines[0].Own = []fleet.OwnLatency{{Model: "demo", Seconds: -0.1}}
-	w, err := NewWeight(p, "a", "demo", "far")
+	w, err := NewWeight(p, "a", "demo", "far", nil)
 	require.NoError(t, err)
 	require.Equal(t, fleet.Terms{Network: 0.15, Latency: 2*0.6814 - 0.1, Congestion: 2 * 1.657, Cap: 1, Churn: -0.0004,
 		Total: 0.15 + 2*0.6814 - 0.1 + 2*1.657 + 1 - 0.0004}, w.Engines[0].Terms)
-	require.Contains(t, w.Words[0], "capacity price 1s, price of moving -400us. All its tokens are held.")
+	require.Contains(t, w.Words[0], "capacity price 1s, price of moving -400us.")
+	require.Contains(t, w.Words, "far holds all the tokens that it may.")
+	require.Equal(t, []Bind{{What: "tokens", Who: "far", Price: 1}, {What: "shed", Who: "batch", Fraction: 0.25}}, w.Binds)
 }

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -20,11 +21,20 @@ type Weight struct {
 	Model   string             `json:"model"`
 	Rate    float64            `json:"rate"`
 	Shed    map[string]float64 `json:"shed"`
+	// Demand is what arrives, in requests/s by priority.
+	Demand map[string]float64 `json:"demand"`
+	// Frozen tells that an override keeps all weights.
+	Frozen bool `json:"frozen,omitempty"`
 	// Level is what the row's next request costs everybody: the total of the used
 	// engines, in seconds.
 	Level   float64        `json:"level"`
 	Engines []EngineWeight `json:"engines"`
-	Words   []string       `json:"words"`
+	// Compared holds the alternatives that the words are about beside each other, Binds the
+	// constraints that bind.
+	Compared []Comparison `json:"compared"`
+	Binds    []Bind       `json:"binds"`
+	// Words says what decides, the most important first.
+	Words []string `json:"words"`
 }
 
 // EngineWeight is one engine of an explained row.
@@ -42,17 +52,42 @@ type EngineWeight struct {
 	Dearer float64 `json:"dearer"`
 }
 
-// NewWeight explains the row of a (cluster, model), or one engine of it when
-// engine is not empty. The error says what is not there and what is.
-func NewWeight(p *fleet.Plan, cluster, model, engine string) (*Weight, error) {
+// NewWeight explains the row of a (cluster, model), or one engine of it when engine is not empty,
+// by the plan's recorded terms. pins are the overrides in force when it was made, by key and
+// value. The error says what is not there and what is.
+func NewWeight(p *fleet.Plan, cluster, model, engine string, pins map[string]string) (*Weight, error) {
 	r := p.Row(cluster, model)
 	if r == nil {
 		return nil, fmt.Errorf("the plan has no row for cluster %q and model %q: it has %s", cluster, model, rowNames(p))
 	}
 	w := &Weight{
 		Epoch: p.Epoch, Version: p.Version, Policy: p.Policy, Cluster: cluster, Model: model,
-		Rate: r.Rate, Shed: newRow(p, r).Shed, Level: level(p, r),
+		Rate: r.Rate, Shed: newRow(p, r).Shed, Demand: map[string]float64{}, Level: level(p, r),
+		Compared: []Comparison{}, Binds: []Bind{},
 	}
+	_, w.Frozen = pins[freezeKey]
+	for k, d := range r.Demand {
+		w.Demand[fleet.Priority(k).String()] = d
+	}
+	w.setEngines(p, r)
+	w.binding(pins)
+	if engine == "" {
+		w.Words = slices.Concat(w.shedWords(), w.verdict(), w.boundWords())
+		return w, nil
+	}
+	i := slices.IndexFunc(w.Engines, func(x EngineWeight) bool { return x.Engine == engine })
+	if i < 0 {
+		if _, ok := pins[drainKey+engine]; ok {
+			return nil, fmt.Errorf("an override drains engine %q: it is in no plan", engine)
+		}
+		return nil, fmt.Errorf("engine %q does not serve %q in this plan", engine, model)
+	}
+	w.only(i)
+	return w, nil
+}
+
+// setEngines lists the row's engines, the most used first.
+func (w *Weight) setEngines(p *fleet.Plan, r *fleet.Row) {
 	for _, a := range r.Arcs {
 		e := &p.Engines[a.Engine]
 		x := EngineWeight{
@@ -65,25 +100,40 @@ func NewWeight(p *fleet.Plan, cluster, model, engine string) (*Weight, error) {
 		w.Engines = append(w.Engines, x)
 	}
 	slices.SortStableFunc(w.Engines, func(a, b EngineWeight) int {
-		switch {
-		case a.Weight > b.Weight, a.Weight == b.Weight && a.Terms.Total < b.Terms.Total:
-			return -1
-		case a.Weight < b.Weight, a.Terms.Total > b.Terms.Total:
-			return 1
-		}
-		return 0
+		return cmp.Or(cmp.Compare(b.Weight, a.Weight), cmp.Compare(a.Terms.Total, b.Terms.Total))
 	})
-	if engine != "" {
-		i := slices.IndexFunc(w.Engines, func(x EngineWeight) bool { return x.Engine == engine })
-		if i < 0 {
-			return nil, fmt.Errorf("engine %q does not serve %q in this plan", engine, model)
+}
+
+// only leaves one engine, with the sentence that is about it and how it compares with the best
+// other one.
+func (w *Weight) only(i int) {
+	x := &w.Engines[i]
+	w.Words = []string{w.sentence(x)}
+	if other := w.other(i); other != nil {
+		better, worse := x, other
+		if other.Terms.Total < x.Terms.Total {
+			better, worse = other, x
 		}
-		w.Words = []string{w.sentence(&w.Engines[i])}
-		w.Engines = w.Engines[i : i+1]
-		return w, nil
+		c := compare(better, worse, w.Level)
+		w.Compared = append(w.Compared, c)
+		if r := c.reasons(); r != "" {
+			w.Words = append(w.Words, fmt.Sprintf("Beside %s: %s.", other.Engine, r))
+		}
 	}
-	w.words()
-	return w, nil
+	w.Engines = w.Engines[i : i+1]
+	w.Binds = slices.DeleteFunc(w.Binds, func(b Bind) bool { return b.What != "shed" && b.Who != x.Engine })
+	w.Words = slices.Concat(w.Words, w.boundWords(), w.shedWords())
+}
+
+// other is the engine to compare one with: the most used of the others.
+func (w *Weight) other(i int) *EngineWeight {
+	if len(w.Engines) == 1 {
+		return nil
+	}
+	if i == 0 {
+		return &w.Engines[1]
+	}
+	return &w.Engines[0]
 }
 
 func full(e *fleet.EngineLoad) (names []string) {
@@ -123,36 +173,14 @@ func rowNames(p *fleet.Plan) string {
 	return strings.Join(names, ", ")
 }
 
-// words says the most important things first, of the used engines and the
-// nearest unused one.
-func (w *Weight) words() {
-	for i := range w.Engines {
-		x := &w.Engines[i]
-		w.Words = append(w.Words, w.sentence(x))
-		if x.Weight == 0 {
-			break
-		}
-	}
-	for k := fleet.NumPriorities - 1; k >= 0; k-- {
-		name := fleet.Priority(k).String()
-		if f := w.Shed[name]; f > 0 {
-			w.Words = append(w.Words, fmt.Sprintf("%.3g%% of %s requests are shed: demand exceeds what the engines may take.", 100*f, name))
-		}
-	}
-}
-
 func (w *Weight) sentence(x *EngineWeight) string {
 	t := x.Terms
 	if x.Weight == 0 {
 		return fmt.Sprintf("%s gets nothing: a request there would cost %s, %s more than where they go (network %s, own latency %s, delay to others %s%s).",
 			x.Engine, seconds(t.Total), seconds(x.Dearer), seconds(t.Network), seconds(t.Latency), seconds(t.Congestion), extras(t))
 	}
-	s := fmt.Sprintf("%s gets %.1f%% (%.4g requests/s): one more costs %s, of which network %s, own latency %s, delay to others %s%s.",
+	return fmt.Sprintf("%s gets %.1f%% (%.4g requests/s): one more costs %s, of which network %s, own latency %s, delay to others %s%s.",
 		x.Engine, 100*x.Weight, x.Rate, seconds(t.Total), seconds(t.Network), seconds(t.Latency), seconds(t.Congestion), extras(t))
-	for _, limit := range x.Full {
-		s += map[string]string{"load": " It is at its capacity.", "tokens": " All its tokens are held.", "slots": " All its slots are taken."}[limit]
-	}
-	return s
 }
 
 // negligible terms, in seconds, are left out of the words.
