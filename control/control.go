@@ -93,7 +93,7 @@ func New(o Options) *Control {
 	c := &Control{
 		options: o, store: o.Store, planPath: o.PlanPath, log: o.Log, reports: newReports(),
 		publisher: weights.NewPublisher(ctx), stop: stop, started: time.Now(),
-		history: o.History, recorded: make(chan *suppose.Record, 1), asking: make(chan struct{}, asks),
+		history: o.History, recorded: make(chan *suppose.Record, 4), asking: make(chan struct{}, asks),
 	}
 	if c.history == nil {
 		c.history, _ = history.Open("", 0) // in memory: it cannot fail

@@ -14,6 +14,7 @@ import (
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 	"github.com/wardrop-lb/wardrop/guard"
 	"github.com/wardrop-lb/wardrop/store"
+	"github.com/wardrop-lb/wardrop/suppose"
 )
 
 // held is 1 for the rail that holds, as the metrics say.
@@ -74,6 +75,53 @@ func TestBadConfigurationIsHeld(t *testing.T) {
 	require.Equal(t, at.Add(releaseFor), l.Overrides(at)[0].Until, "no guard is off for ever")
 	require.Nil(t, next().Hold)
 	require.NotEqual(t, weights, weightsOf(l))
+}
+
+// TestWhyChangeSaysWhatIsHeldBack: while a rail holds the policy's plan back no weight changes,
+// and the answer is which rail does, why, and what would have moved.
+func TestWhyChangeSaysWhatIsHeldBack(t *testing.T) {
+	usually := strings.NewReplacer("rate: 120", "rate: 50", "[demo, big]", "[demo]").Replace(file)
+	l := &leader{Control: newControl(t, parse(t, usually), &store.Memory{}, ""), epoch: 1}
+	at := now
+	next := func() {
+		at = at.Add(2 * time.Second)
+		l.tick(at)
+		for len(l.recorded) > 0 {
+			require.NoError(t, l.history.Add(<-l.recorded))
+		}
+	}
+	next()
+	l.Reload(parse(t, strings.NewReplacer("a: 5ms", "a: 1000s", "c: 5ms", "c: 1000s").Replace(usually)))
+	next()
+	next()
+	require.Equal(t, guard.Movement, l.State().Hold.Rail)
+	in := [2]uint64{1, l.State().Plan.Version}
+	why := func(to [2]uint64) *suppose.Change {
+		c, err := l.WhyChange(t.Context(), in, to)
+		require.NoError(t, err)
+		return c
+	}
+	c := why(in)
+	require.Empty(t, c.Weights)
+	require.Equal(t, "No weight changed.", c.Words[0])
+	require.Regexp(t, `^Held back by the rail movement: would move 100 % of all traffic at once .* 100 % of the traffic would have gone elsewhere: of demo at a, far would have got 100 % instead of 0 %\.$`, c.Words[1])
+	require.Len(t, c.Holds, 1)
+	h := c.Holds[0]
+	require.Equal(t, "movement", h.Rail)
+	require.Zero(t, h.Until)
+	require.InDelta(t, 1, h.Moved, 1e-9)
+	require.Equal(t, suppose.Move{Cluster: "a", Model: "demo", Engine: "far", After: 1, Rate: 50}, h.Moves[0])
+
+	// The file is mended: what was held is told of the time between.
+	l.Reload(parse(t, strings.Replace(usually, "rate: 50", "rate: 120", 1)))
+	next()
+	require.Nil(t, l.State().Hold)
+	require.Greater(t, l.State().Plan.Version, in[1])
+	c = why([2]uint64{1, l.State().Plan.Version})
+	require.NotEmpty(t, c.Weights)
+	require.Len(t, c.Holds, 1)
+	require.Contains(t, c.Words[len(c.Words)-1], "Held back by the rail movement, for 4s: would move 100 %")
+	require.Len(t, l.Plans(), int(l.State().Plan.Version), "one of each plan, however often it was made anew")
 }
 
 // TestOperatorsPolicyIsNotHeld: who has another policy plan wants its plan.

@@ -14,6 +14,7 @@ import (
 	"github.com/wardrop-lb/wardrop/policy"
 	"github.com/wardrop-lb/wardrop/policy/optimal"
 	"github.com/wardrop-lb/wardrop/store"
+	"github.com/wardrop-lb/wardrop/suppose"
 	"github.com/wardrop-lb/wardrop/tick"
 )
 
@@ -33,6 +34,7 @@ type leader struct {
 
 	guard     guard.Guard
 	hold      *guard.Hold // of the last tick
+	records   suppose.Recorder
 	policy    policy.Policy
 	policyOf  config.Policy     // what policy was made of
 	snapshots []*fleet.Snapshot // of this term's last plan
@@ -145,6 +147,7 @@ func (l *leader) tick(now time.Time) {
 	in := l.memory.Guard(cfg)
 	in.Trouble = trouble != "" || frozen
 	in.Released = frozen || l.released(switched, now)
+	wanted := plan
 	plan = l.guarded(view, plan, in, now)
 	snapshots := tick.Cut(cfg, view, plan, tick.Members(planes))
 	tick.Steady(l.snapshots, snapshots)
@@ -167,8 +170,8 @@ func (l *leader) tick(now time.Time) {
 	took := time.Since(begin)
 	l.state.Store(&State{Plan: plan, View: view, Published: now, TickTook: took, Trouble: trouble, Hold: l.hold, Overrides: pins, Forecasts: l.memory.Forecasts()})
 	l.metrics.ticks.Observe(took.Seconds())
+	l.record(cfg, pins, view, plan, wanted, changed)
 	if changed {
-		l.record(cfg, pins, view, plan)
 		l.log.Debug("plan published", "epoch", l.epoch, "version", l.version, "gap", plan.Gap)
 	}
 	if changed || now.Sub(l.saved) > saveAfter {

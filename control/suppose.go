@@ -10,6 +10,7 @@ import (
 
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/guard"
 	"github.com/wardrop-lb/wardrop/history"
 	"github.com/wardrop-lb/wardrop/policy"
 	"github.com/wardrop-lb/wardrop/policy/optimal"
@@ -116,14 +117,32 @@ func (c *Control) WhyChange(ctx context.Context, from, to [2]uint64) (*suppose.C
 	})
 }
 
-// record keeps the plan that has just gone out. It does not wait for the disk: where that is
-// slower than plans change, some are not recorded.
-func (l *leader) record(cfg *config.Config, pins map[string]string, view *fleet.View, plan *fleet.Plan) {
-	settings, err := json.Marshal(cfg.Policy)
-	if err != nil {
-		l.log.Warn("plan not recorded", "error", err)
+// record keeps the plan that has just gone out, where it is new, and what was held back of the
+// policy's. It does not wait for the disk: where that is slower than plans change, some are not
+// recorded.
+func (l *leader) record(cfg *config.Config, pins map[string]string, view *fleet.View, plan, wanted *fleet.Plan, changed bool) {
+	var held *suppose.Held
+	rail := ""
+	if l.hold != nil {
+		rail = string(l.hold.Rail)
+	}
+	if !l.records.Wants(changed, rail) {
 		return
 	}
+	if l.hold != nil {
+		held = suppose.NewHeld(rail, l.hold.Reason, l.hold.Since, plan, wanted)
+	}
+	for _, r := range l.records.Tick(newRecord(cfg, pins, view, plan, l.hold), changed, held) {
+		select {
+		case l.recorded <- r:
+		default:
+		}
+	}
+}
+
+// newRecord is what there is to remember of a tick.
+func newRecord(cfg *config.Config, pins map[string]string, view *fleet.View, plan *fleet.Plan, hold *guard.Hold) *suppose.Record {
+	settings, _ := json.Marshal(cfg.Policy)   // of numbers and names: it cannot fail
 	if cfg.Policy.Name != proportional.Name { // who alone looks at it
 		calm := *view
 		calm.Engines = slices.Clone(view.Engines)
@@ -135,13 +154,10 @@ func (l *leader) record(cfg *config.Config, pins map[string]string, view *fleet.
 	r := &suppose.Record{
 		Epoch: plan.Epoch, Version: plan.Version, Time: plan.Time, View: view, Plan: plan, Settings: string(settings), Overrides: pins,
 	}
-	if l.hold != nil {
-		r.Hold = l.hold.Reason
+	if hold != nil {
+		r.Hold = hold.Reason
 	}
-	select {
-	case l.recorded <- r:
-	default:
-	}
+	return r
 }
 
 // keepHistory writes what is recorded until ctx is done.

@@ -29,16 +29,30 @@ const (
 
 // Entry is a record that there is.
 type Entry struct {
-	Epoch   uint64    `json:"epoch"`
-	Version uint64    `json:"version"`
-	Time    time.Time `json:"time"`
-	Bytes   int64     `json:"bytes,omitempty"` // on disk
+	Epoch   uint64 `json:"epoch"`
+	Version uint64 `json:"version"`
+	// Revision counts how often it was made anew; the highest is the one that is kept.
+	Revision int       `json:"revision,omitempty"`
+	Time     time.Time `json:"time"`
+	Bytes    int64     `json:"bytes,omitempty"` // on disk
 
 	record *suppose.Record // without a directory
 }
 
 func (e *Entry) name() string {
-	return fmt.Sprintf("%d-%d-%d.json.gz", e.Epoch, e.Version, e.Time.UnixMilli())
+	name := fmt.Sprintf("%d-%d-%d", e.Epoch, e.Version, e.Time.UnixMilli())
+	if e.Revision > 0 {
+		name += fmt.Sprintf("-%d", e.Revision)
+	}
+	return name + ".json.gz"
+}
+
+// named reads the name of a file; false when it is not ours.
+func named(name string) (e Entry, ok bool) {
+	var milli int64
+	_, _ = fmt.Sscanf(name, "%d-%d-%d-%d", &e.Epoch, &e.Version, &milli, &e.Revision) // the last is not always there
+	e.Time = time.UnixMilli(milli)
+	return e, e.name() == name
 }
 
 func (e *Entry) compare(epoch, version uint64) int {
@@ -71,35 +85,59 @@ func Open(dir string, limit int64) (*History, error) {
 		return nil, fmt.Errorf("history: %w", err)
 	}
 	for _, f := range files {
-		var e Entry
-		var milli int64
-		n, _ := fmt.Sscanf(f.Name(), "%d-%d-%d.json.gz", &e.Epoch, &e.Version, &milli)
 		info, err := f.Info()
-		if e.Time = time.UnixMilli(milli); n != 3 || err != nil || e.name() != f.Name() {
-			continue // it is not ours
+		e, ours := named(f.Name())
+		if err != nil || !ours {
+			continue
 		}
 		e.Bytes = info.Size()
-		h.insert(e)
+		if err := h.insert(e); err != nil {
+			return nil, fmt.Errorf("history: %w", err)
+		}
 	}
 	return h, nil
 }
 
-// insert puts an entry in its place.
-func (h *History) insert(e Entry) {
-	i, found := slices.BinarySearchFunc(h.entries, e, func(x, y Entry) int { return x.compare(y.Epoch, y.Version) })
-	if found {
-		h.bytes -= h.entries[i].Bytes
-		h.entries[i] = e
-	} else {
+// find is where the record of a plan is, or would be.
+func (h *History) find(epoch, version uint64) (i int, found bool) {
+	return slices.BinarySearchFunc(h.entries, [2]uint64{epoch, version}, func(e Entry, at [2]uint64) int { return e.compare(at[0], at[1]) })
+}
+
+// insert puts an entry in its place, and forgets the one of a lower revision that was there.
+func (h *History) insert(e Entry) error {
+	i, found := h.find(e.Epoch, e.Version)
+	if !found {
 		h.entries = slices.Insert(h.entries, i, e)
+		h.bytes += e.Bytes
+		return nil
 	}
-	h.bytes += e.Bytes
+	old := h.entries[i]
+	if old.Revision > e.Revision {
+		old, e = e, old
+	}
+	h.bytes += e.Bytes - h.entries[i].Bytes
+	h.entries[i] = e
+	if old.name() == e.name() {
+		return nil
+	}
+	return h.remove(&old)
+}
+
+// remove takes a record from the disk.
+func (h *History) remove(e *Entry) error {
+	if h.dir == "" {
+		return nil
+	}
+	if err := os.Remove(filepath.Join(h.dir, e.name())); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Add keeps a record, and forgets the oldest beyond a day and the limit. The record is not
 // to be changed afterwards.
 func (h *History) Add(r *suppose.Record) error {
-	e := Entry{Epoch: r.Epoch, Version: r.Version, Time: r.Time.Truncate(time.Millisecond).Round(0)}
+	e := Entry{Epoch: r.Epoch, Version: r.Version, Revision: r.Revision, Time: r.Time.Truncate(time.Millisecond).Round(0)}
 	if h.dir == "" {
 		e.record = r
 	} else {
@@ -110,8 +148,7 @@ func (h *History) Add(r *suppose.Record) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.insert(e)
-	return h.forget(r.Time)
+	return errors.Join(h.insert(e), h.forget(r.Time))
 }
 
 func (h *History) forget(now time.Time) error {
@@ -121,11 +158,7 @@ func (h *History) forget(now time.Time) error {
 		if now.Sub(e.Time) <= Keep && h.bytes <= h.limit && (h.dir != "" || len(h.entries) <= inMemory) {
 			break
 		}
-		if h.dir != "" {
-			if err := os.Remove(filepath.Join(h.dir, e.name())); err != nil && !errors.Is(err, os.ErrNotExist) {
-				errs = append(errs, err)
-			}
-		}
+		errs = append(errs, h.remove(e))
 		h.bytes -= e.Bytes
 		h.entries = slices.Delete(h.entries, 0, 1)
 	}

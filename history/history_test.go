@@ -73,6 +73,36 @@ func TestRecordsSurvive(t *testing.T) {
 	}
 }
 
+// TestARecordIsMadeAnew: the one of the highest revision is kept, in whatever order they come.
+func TestARecordIsMadeAnew(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2}, {2, 0, 1}} {
+		for _, dir := range []string{t.TempDir(), ""} {
+			h, err := Open(dir, 1<<20)
+			require.NoError(t, err)
+			for _, revision := range order {
+				r := record(t, 1, 1, 10)
+				r.Revision, r.Hold = revision, strings.Repeat("x", revision)
+				require.NoError(t, h.Add(r))
+			}
+			if dir != "" {
+				files, err := os.ReadDir(dir)
+				require.NoError(t, err)
+				require.Len(t, files, 1)
+				info, err := files[0].Info()
+				require.NoError(t, err)
+				require.Equal(t, info.Size(), h.bytes)
+				h, err = Open(dir, 1<<20)
+				require.NoError(t, err)
+				require.Equal(t, info.Size(), h.bytes)
+			}
+			require.Len(t, h.Entries(), 1)
+			list, err := h.Span([2]uint64{1, 1}, [2]uint64{1, 1})
+			require.NoError(t, err)
+			require.Equal(t, "xx", list[0].Hold)
+		}
+	}
+}
+
 func TestSpaceIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	h, err := Open(dir, 4096)

@@ -2,6 +2,7 @@ package suppose
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -17,15 +18,20 @@ import (
 type Record struct {
 	Epoch   uint64
 	Version uint64
-	Time    time.Time
-	View    *fleet.View
-	Plan    *fleet.Plan
+	// Revision counts how often the record of the plan was made anew.
+	Revision int `json:",omitempty"`
+	Time     time.Time
+	View     *fleet.View
+	Plan     *fleet.Plan
 	// Settings are the policy's, Overrides what operators had pinned, by key and value. They
 	// are compared as they stand.
 	Settings  string
 	Overrides map[string]string
 	// Hold is why another plan than the policy's was in force; empty when it was the policy's.
 	Hold string
+	// Held is what was held back while the plan was in force, the oldest first; that it is not
+	// the policy's is among it.
+	Held []Held `json:",omitempty"`
 }
 
 // Input is something that plans are made of.
@@ -76,7 +82,8 @@ type Change struct {
 	// Inputs are those that moved, each with its part of all that moved, the largest first.
 	Inputs  []InputShare   `json:"inputs"`
 	Weights []WeightChange `json:"weights"` // the largest changes first
-	Holds   []string       `json:"holds,omitempty"`
+	// Holds is what guard rails held back meanwhile, and do since.
+	Holds []Held `json:"holds,omitempty"`
 	// Sampled tells that so many inputs moved in some step that their orders were sampled.
 	Sampled bool     `json:"sampled,omitempty"`
 	Words   []string `json:"words"`
@@ -106,16 +113,19 @@ const (
 
 // Explain attributes the change from the first record to the last, step by step, to the inputs
 // that moved in each: by the Shapley value, which depends on no order and adds up to the whole
-// (L. S. Shapley, A value for n-person games, 1953). records follow each other without gaps.
+// (L. S. Shapley, A value for n-person games, 1953). records follow each other without gaps; of
+// one alone it is told what was held back while it was in force.
 func Explain(records []*Record, solve SettingsSolver) (*Change, error) {
-	if len(records) < 2 {
-		return nil, fmt.Errorf("two plans are needed to tell what changed")
+	if len(records) == 0 {
+		return nil, errors.New("a plan is needed to tell what changed")
 	}
 	first, last := records[0], records[len(records)-1]
 	c := &Change{From: [2]uint64{first.Epoch, first.Version}, To: [2]uint64{last.Epoch, last.Version}, Steps: len(records) - 1}
 	sums := map[[3]string]map[Input]float64{}
 	what := map[Input][]string{}
+	c.addHolds(first)
 	for i := 1; i < len(records); i++ {
+		c.addHolds(records[i])
 		if err := c.step(records[i-1], records[i], sums, what, solve); err != nil {
 			return nil, fmt.Errorf("plan %d.%d: %w", records[i].Epoch, records[i].Version, err)
 		}
@@ -125,14 +135,23 @@ func Explain(records []*Record, solve SettingsSolver) (*Change, error) {
 	return c, nil
 }
 
+// addHolds lists what was held back while a plan was in force. What goes on over several plans
+// is one.
+func (c *Change) addHolds(r *Record) {
+	for _, h := range r.Held {
+		if n := len(c.Holds) - 1; n >= 0 && c.Holds[n].Rail == h.Rail && c.Holds[n].Since.Equal(h.Since) {
+			c.Holds[n].Until = h.Until
+			continue
+		}
+		c.Holds = append(c.Holds, h)
+	}
+}
+
 // step adds what the inputs contributed from one plan to the next.
 func (c *Change) step(before, after *Record, sums map[[3]string]map[Input]float64, what map[Input][]string, solve SettingsSolver) error {
 	d := difference(before, after)
 	for _, in := range d.moved {
 		what[in] = append(what[in], d.words(in)...)
-	}
-	if after.Hold != "" && (len(c.Holds) == 0 || c.Holds[len(c.Holds)-1] != after.Hold) {
-		c.Holds = append(c.Holds, after.Hold)
 	}
 	worth := map[uint]map[[3]string]float64{}
 	value := func(set uint) (map[[3]string]float64, error) {
@@ -314,8 +333,8 @@ func (c *Change) words() {
 			c.Words = append(c.Words, fmt.Sprintf("%s accounts for %.0f %% of what moved: %s.", sentence(in.Input), 100*in.Share, what))
 		}
 	}
-	for _, h := range c.Holds {
-		c.Words = append(c.Words, "Held back: "+h)
+	for i := range c.Holds {
+		c.Words = append(c.Words, c.Holds[i].words())
 	}
 }
 

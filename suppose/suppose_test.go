@@ -239,6 +239,7 @@ func TestExplainOverridesAndHolds(t *testing.T) {
 	more := changed(v, func(v *fleet.View) { v.Demands[0].Rate = 125 })
 	held := record(more, policy.Rescale(v, p), 3)
 	held.Hold = "would move too much"
+	held.Held = []suppose.Held{*suppose.NewHeld("movement", held.Hold, held.Time, held.Plan, plan(t, more, p))}
 	c, err = suppose.Explain([]*suppose.Record{one, held}, bySettings)
 	require.NoError(t, err)
 	addsUp(t, c, p, held.Plan)
@@ -246,7 +247,7 @@ func TestExplainOverridesAndHolds(t *testing.T) {
 		require.InDelta(t, w.Before, w.After, 1e-9, "demand would have, the guard did not let it")
 		require.Len(t, w.Parts, 2)
 	}
-	require.Contains(t, c.Words[len(c.Words)-1], "Held back: would move too much")
+	require.Contains(t, c.Words[len(c.Words)-1], "Held back by the rail movement: would move too much.")
 	// Then it goes out, though nothing else moves: by the guard.
 	let := plan(t, more, held.Plan)
 	c, err = suppose.Explain([]*suppose.Record{held, record(more, let, 4)}, bySettings)
@@ -261,7 +262,7 @@ func TestExplainOverridesAndHolds(t *testing.T) {
 	addsUp(t, c, p, frozen.Plan)
 	require.NotContains(t, fmt.Sprint(c.Inputs), suppose.Guard)
 
-	_, err = suppose.Explain([]*suppose.Record{one}, bySettings)
+	_, err = suppose.Explain(nil, bySettings)
 	require.Error(t, err)
 }
 

@@ -159,8 +159,7 @@ ENGINE  WEIGHT  REQ/S  LOAD  CAPACITY  NETWORK  LATENCY  CONGESTION  CAP  PENALT
 near    0\.7\d+ +89\.\d* +89\.\d* +100 +5ms .* -
 far     0\.2\d+ +30\.\d* +70\.\d* +80 +150ms .* -
 
-near gets 7\d\.\d% \(89\.\d* requests/s\): one more costs (\S+), of which network 5ms, own latency .*
-far gets 2\d\.\d% \(30\.\d* requests/s\): one more costs (\S+), of which network 150ms, own latency .*
+near and far are both at 2\.\d+s: traffic is split so that neither can be improved; far is 145ms farther away, though near's next request would cost the others \S+ more\.
 $`, table)
 
 	code, _, stderr = command(t, "why", "weight", "-c", c.file, "--model", "demo", "--cluster", "a")
@@ -182,13 +181,17 @@ $`, table)
 		require.Zero(t, e.Dearer)
 	}
 	require.InDelta(t, 1, w.Engines[0].Weight+w.Engines[1].Weight, 1e-9)
-	require.Len(t, w.Words, 2)
+	require.Len(t, w.Words, 1)
+	require.Len(t, w.Compared, 1)
+	require.Equal(t, explain.Network, w.Compared[0].Decides)
+	require.Equal(t, explain.Congestion, w.Compared[0].Against)
+	require.Empty(t, w.Binds)
 
 	decode(append(why, "c", "--engine", "near", "--json")...)
 	require.Len(t, w.Engines, 1)
 	require.Zero(t, w.Engines[0].Weight)
 	require.Positive(t, w.Engines[0].Dearer)
-	require.Len(t, w.Words, 1)
+	require.Len(t, w.Words, 2)
 	require.Contains(t, w.Words[0], "near gets nothing: a request there would cost ")
 
 	for want, args := range map[string][]string{
@@ -278,6 +281,11 @@ func TestOverride(t *testing.T) {
 		require.Contains(t, out, want)
 	}
 	say("Nothing is overridden.")
+	say("near gets at most 85% of its capacity", "cap", "near", "85%")
+	c.until("the cap binds", func() bool {
+		_, out, _ := wardrop(t, "why", "weight", "--cluster", "a", "--model", "demo", "--admin", c.admin)
+		return strings.Contains(out, "An override keeps near at 85 % of its capacity, which costs ")
+	})
 	say("near gets at most 25% of its capacity", "cap", "near", "25%", "--why", "new driver", "--for", "1h")
 	say("All weights stay as they are", "freeze")
 	say("static plans from the next tick on", "policy", "static")

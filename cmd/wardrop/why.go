@@ -111,13 +111,13 @@ func (c *whyChangeCmd) between(plans []history.Entry) error {
 	if c.To == "" && len(plans) > 0 {
 		c.To = name(len(plans) - 1)
 	}
-	for i := 1; i < len(plans) && c.From == ""; i++ {
-		if name(i) == c.To {
-			c.From = name(i - 1)
+	for i := range plans {
+		if c.From == "" && name(i) == c.To {
+			c.From = name(max(0, i-1)) // of the first: what was held back since
 		}
 	}
 	if c.From == "" || c.To == "" {
-		return errors.New("no change is recorded: there must be two plans (--list shows them)")
+		return errors.New("no plan is recorded yet, or not that one (--list shows them)")
 	}
 	return nil
 }
