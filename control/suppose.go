@@ -132,7 +132,7 @@ func (l *leader) record(cfg *config.Config, pins map[string]string, view *fleet.
 	if l.hold != nil {
 		held = suppose.NewHeld(rail, l.hold.Reason, l.hold.Since, plan, wanted)
 	}
-	for _, r := range l.records.Tick(newRecord(cfg, pins, view, plan, l.hold), changed, held) {
+	for _, r := range l.records.Tick(NewRecord(cfg.Policy, pins, view, plan, l.hold), changed, held) {
 		select {
 		case l.recorded <- r:
 		default:
@@ -140,10 +140,12 @@ func (l *leader) record(cfg *config.Config, pins map[string]string, view *fleet.
 	}
 }
 
-// newRecord is what there is to remember of a tick.
-func newRecord(cfg *config.Config, pins map[string]string, view *fleet.View, plan *fleet.Plan, hold *guard.Hold) *suppose.Record {
-	settings, _ := json.Marshal(cfg.Policy)   // of numbers and names: it cannot fail
-	if cfg.Policy.Name != proportional.Name { // who alone looks at it
+// NewRecord is what there is to remember of a plan in force: the policy's settings, the overrides
+// by key and value, the view that it was made of, and what holds the policy's own plan back, nil
+// where nothing does. None of them is to be changed afterwards.
+func NewRecord(p config.Policy, pins map[string]string, view *fleet.View, plan *fleet.Plan, hold *guard.Hold) *suppose.Record {
+	settings, _ := json.Marshal(p)   // of numbers and names: it cannot fail
+	if p.Name != proportional.Name { // who alone looks at it
 		calm := *view
 		calm.Engines = slices.Clone(view.Engines)
 		for i := range calm.Engines {

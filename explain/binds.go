@@ -48,7 +48,7 @@ func (w *Weight) binding(pins map[string]string) {
 	}
 	for k := fleet.NumPriorities - 1; k >= 0; k-- {
 		name := fleet.Priority(k).String()
-		if f := w.Shed[name]; f > 0 {
+		if f := w.Shed[name]; f >= trace {
 			w.Binds = append(w.Binds, Bind{What: "shed", Who: name, Fraction: f})
 		}
 	}
@@ -88,7 +88,7 @@ func (w *Weight) shedWords() []string {
 	refused := 0.0
 	for k := fleet.NumPriorities - 1; k >= 0; k-- {
 		name := fleet.Priority(k).String()
-		if f := w.Shed[name]; f > 0 {
+		if f := w.Shed[name]; f >= trace {
 			parts = append(parts, fmt.Sprintf("%.3g %% of %s", 100*f, name))
 			refused += f * w.Demand[name]
 		} else if w.Demand[name] > 0 {

@@ -32,7 +32,7 @@ var terms = []struct {
 }{
 	{Network, func(t fleet.Terms) float64 { return t.Network }, "%s is %s farther away", "%s is %s away"},
 	{Latency, func(t fleet.Terms) float64 { return t.Latency }, "%s itself takes %s longer", "%s itself takes %s"},
-	{Congestion, func(t fleet.Terms) float64 { return t.Congestion }, "%s's next request would cost the others %s more", "%s's next request would cost the others %s"},
+	{Congestion, func(t fleet.Terms) float64 { return t.Congestion }, "the next request at %s would cost the others %s more", "the next request at %s would cost the others %s"},
 	{Cap, func(t fleet.Terms) float64 { return t.Cap }, "%s is full, which costs %s more", "%s is full, which costs %s"},
 	{Penalty, func(t fleet.Terms) float64 { return t.Penalty }, "%s has %s more penalty", "%s has a penalty of %s"},
 	{Churn, func(t fleet.Terms) float64 { return t.Churn }, "%s costs %s more in caches, for moving", "to move to %s costs %s in caches"},
@@ -63,18 +63,18 @@ type Comparison struct {
 	AgainstBy float64 `json:"against_by,omitempty"`
 
 	terms [2]fleet.Terms // of better and worse
+	least float64        // seconds below which a difference decides nothing
 }
 
 // compare finds what speaks for and against; level is what the row's next request costs.
 func compare(better, worse *EngineWeight, level float64) Comparison {
-	c := Comparison{Better: better.Engine, Worse: worse.Engine, By: worse.Terms.Total - better.Terms.Total, terms: [2]fleet.Terms{better.Terms, worse.Terms}}
-	least := math.Max(slight*level, negligible)
+	c := Comparison{Better: better.Engine, Worse: worse.Engine, By: worse.Terms.Total - better.Terms.Total, terms: [2]fleet.Terms{better.Terms, worse.Terms}, least: math.Max(slight*level, negligible)}
 	for _, t := range terms {
 		d := t.of(worse.Terms) - t.of(better.Terms)
-		if d >= least && d > c.DecidesBy {
+		if d >= c.least && d > c.DecidesBy {
 			c.Decides, c.DecidesBy = t.term, d
 		}
-		if -d >= least && -d > c.AgainstBy {
+		if -d >= c.least && -d > c.AgainstBy {
 			c.Against, c.AgainstBy = t.term, -d
 		}
 	}
@@ -84,15 +84,46 @@ func compare(better, worse *EngineWeight, level float64) Comparison {
 // reasons says what decides and what speaks against it; empty where the two are alike.
 func (c *Comparison) reasons() string {
 	better, worse := c.terms[0], c.terms[1]
+	decides, against := phrases(c.Worse, worse, better, c.least), phrases(c.Better, better, worse, c.least)
 	switch {
-	case c.Decides == "" && c.Against == "":
-		return ""
-	case c.Decides == "":
-		return phrase(c.Against, c.Better, better, worse)
-	case c.Against == "":
-		return phrase(c.Decides, c.Worse, worse, better)
+	case against == "":
+		return decides
+	case decides == "":
+		return against
 	}
-	return phrase(c.Decides, c.Worse, worse, better) + ", though " + phrase(c.Against, c.Better, better, worse)
+	return decides + ", though " + against
+}
+
+// enough is the part of all that speaks against an engine from which one term says it alone.
+const enough = 0.75
+
+// phrases says what speaks against an engine beside another: the largest term, and the next one
+// where that is not the most of it. Differences below least, in seconds, decide nothing.
+func phrases(engine string, its, others fleet.Terms, least float64) string {
+	var first, second Term
+	var most, next, all float64
+	for _, t := range terms {
+		switch d := t.of(its) - t.of(others); {
+		case d < least:
+			continue
+		case d > most:
+			first, second, next, most = t.term, first, most, d
+			all += d
+		default:
+			if d > next {
+				second, next = t.term, d
+			}
+			all += d
+		}
+	}
+	switch {
+	case first == "":
+		return ""
+	case second == "" || most >= enough*all:
+		return phrase(first, engine, its, others)
+	}
+	more := strings.Replace(phrase(second, engine, its, others), engine+" itself", engine, 1)
+	return phrase(first, engine, its, others) + " and " + strings.Replace(more, engine, "it", 1)
 }
 
 // phrase says by how much an engine is worse than another in a term.
@@ -182,16 +213,27 @@ func (w *Weight) split(used []*EngineWeight) string {
 		w.Compared = append(w.Compared, c)
 		return fmt.Sprintf("One more costs from %s at %s to %s at %s: %s.", seconds(low.Terms.Total), low.Engine, seconds(high.Terms.Total), high.Engine, c.reasons())
 	}
-	c := compare(used[0], used[1], w.Level)
-	if c.Decides == "" || c.AgainstBy > c.DecidesBy {
-		c = compare(used[1], used[0], w.Level)
-	}
+	c := contrast(used, w.Level)
 	w.Compared = append(w.Compared, c)
 	s := fmt.Sprintf("%s are %s at %s: traffic is split so that %s can be improved", names(used), both(used, "both", "all"), seconds(w.Level), both(used, "neither", "none"))
 	if r := c.reasons(); r != "" {
 		s += "; " + r
 	}
 	return s + "."
+}
+
+// contrast holds the most used engine beside the one that differs most from it.
+func contrast(used []*EngineWeight, level float64) (out Comparison) {
+	for _, x := range used[1:] {
+		c := compare(used[0], x, level)
+		if c.Decides == "" || c.AgainstBy > c.DecidesBy {
+			c = compare(x, used[0], level)
+		}
+		if out.Better == "" || c.DecidesBy > out.DecidesBy {
+			out = c
+		}
+	}
+	return out
 }
 
 func both(used []*EngineWeight, two, more string) string {

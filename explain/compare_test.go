@@ -183,7 +183,7 @@ func TestUsedEnginesAreSaidToBeEven(t *testing.T) {
 					words := strings.Join(w.Words, " ")
 					require.NotContains(t, words, "One more costs from")
 					require.NotContains(t, words, "cheaper")
-					require.LessOrEqual(t, len(strings.Fields(words)), 100, words)
+					require.LessOrEqual(t, len(strings.Fields(words)), 120, words)
 				}
 				for i := range v.Demands {
 					v.Demands[i].Rate *= 1 + 0.1*float64(i%3)

@@ -37,6 +37,19 @@ const (
 	maxRetries  = 1
 )
 
+// Planned is one tick of one of Policies: what was planned of what, and what went out.
+type Planned struct {
+	At   time.Duration // since the run began
+	View *fleet.View
+	Plan *fleet.Plan // in force
+	// Fresh says that it routes otherwise than the one before.
+	Fresh bool
+	// Wanted is the policy's plan, another than Plan where a guard rail holds it back.
+	Wanted *fleet.Plan
+	Hold   *guard.Hold // nil where none does
+	Policy config.Policy
+}
+
 // wardrop is production under virtual time: the control plane's ticks and a data plane
 // in every cluster, of the rooms that production runs.
 type wardrop struct {
@@ -118,16 +131,23 @@ func (w *wardrop) tick(first bool) {
 	if err != nil {
 		plan, in.Trouble = policy.Rescale(view, w.last), true
 	}
-	plan = w.guard.Check(view, w.last, plan, in, now).Plan
+	wanted := plan
+	verdict := w.guard.Check(view, w.last, plan, in, now)
+	plan = verdict.Plan
 	if w.last != nil {
 		w.w.measure.moved(movedPart(w.last, plan))
 	}
 	w.last = plan
 	cuts := tick.Cut(w.config, view, plan, tick.Members(reports))
-	if w.cuts == nil || !tick.Same(w.cuts, cuts) {
+	fresh := w.cuts == nil || !tick.Same(w.cuts, cuts)
+	if fresh {
 		w.version++
 	}
 	w.cuts = cuts
+	plan.Epoch, plan.Version, plan.Time = 1, w.version, now
+	if w.w.told != nil {
+		w.w.told(Planned{At: w.Now(), View: view, Plan: plan, Fresh: fresh, Wanted: wanted, Hold: verdict.Hold, Policy: w.config.Policy})
+	}
 	for i, p := range w.planes {
 		s := cuts[i]
 		s.Epoch, s.Version, s.Time = 1, w.version, now

@@ -31,6 +31,7 @@ type world struct {
 	spare  []*Request
 	nextID uint64
 	seed   uint64
+	told   func(Planned)
 	events []enginemodel.Event
 }
 
@@ -66,6 +67,9 @@ type Options struct {
 	Steps bool
 	// Progress is told now and then how far the run is, 0 to 1; nil means nobody.
 	Progress func(part float64)
+	// Planned is told of every tick of one of Policies; nil means nobody. What it is given is
+	// not to be changed.
+	Planned func(Planned)
 }
 
 // Run runs a scenario under a router. A context that ends stops it: the result is then
@@ -99,7 +103,7 @@ func Run(ctx context.Context, s *Scenario, name string, maker Maker, o Options) 
 }
 
 func newWorld(s *Scenario, o Options, played *played) (*world, error) {
-	w := &world{scenario: s, seed: o.Seed, control: true, played: played, random: rand.New(rand.NewPCG(o.Seed, 1<<62)), jitter: rand.New(rand.NewPCG(o.Seed, 1<<61))}
+	w := &world{scenario: s, seed: o.Seed, told: o.Planned, control: true, played: played, random: rand.New(rand.NewPCG(o.Seed, 1<<62)), jitter: rand.New(rand.NewPCG(o.Seed, 1<<61))}
 	if err := w.setFleet(); err != nil {
 		return nil, err
 	}

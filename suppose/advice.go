@@ -83,7 +83,7 @@ func Advise(view *fleet.View, plan *fleet.Plan, solve Solver) (*Advice, error) {
 		if c.Admitted == 0 && c.Saved < now.Seconds*now.Admitted*1e-4 {
 			continue // nobody would notice
 		}
-		c.Words = fmt.Sprintf("Another engine like %s for %s in %s would save %.3g s each second of all requests' time.", c.Like, c.Model, c.Region, c.Saved)
+		c.Words = fmt.Sprintf("Another engine like %s for %s in %s would save a request %s in the mean.", c.Like, c.Model, c.Region, duration(now.Seconds-o.After.Seconds))
 		if c.Admitted > 0 {
 			c.Words = fmt.Sprintf("Another engine like %s for %s in %s would let in %.3g requests/s that are refused.", c.Like, c.Model, c.Region, c.Admitted)
 		}

@@ -122,15 +122,15 @@ func Explain(records []*Record, solve SettingsSolver) (*Change, error) {
 	first, last := records[0], records[len(records)-1]
 	c := &Change{From: [2]uint64{first.Epoch, first.Version}, To: [2]uint64{last.Epoch, last.Version}, Steps: len(records) - 1}
 	sums := map[[3]string]map[Input]float64{}
-	what := map[Input][]string{}
+	moved := map[Input]bool{}
 	c.addHolds(first)
 	for i := 1; i < len(records); i++ {
 		c.addHolds(records[i])
-		if err := c.step(records[i-1], records[i], sums, what, solve); err != nil {
+		if err := c.step(records[i-1], records[i], sums, moved, solve); err != nil {
 			return nil, fmt.Errorf("plan %d.%d: %w", records[i].Epoch, records[i].Version, err)
 		}
 	}
-	c.gather(first, last, sums, what)
+	c.gather(difference(first, last), sums, moved)
 	c.words()
 	return c, nil
 }
@@ -148,10 +148,10 @@ func (c *Change) addHolds(r *Record) {
 }
 
 // step adds what the inputs contributed from one plan to the next.
-func (c *Change) step(before, after *Record, sums map[[3]string]map[Input]float64, what map[Input][]string, solve SettingsSolver) error {
+func (c *Change) step(before, after *Record, sums map[[3]string]map[Input]float64, moved map[Input]bool, solve SettingsSolver) error {
 	d := difference(before, after)
 	for _, in := range d.moved {
-		what[in] = append(what[in], d.words(in)...)
+		moved[in] = true
 	}
 	worth := map[uint]map[[3]string]float64{}
 	value := func(set uint) (map[[3]string]float64, error) {
@@ -265,8 +265,10 @@ func binomial(n, k int) float64 {
 // negligible is a weight that is not worth a word.
 const negligible = 1e-7
 
-func (c *Change) gather(first, last *Record, sums map[[3]string]map[Input]float64, what map[Input][]string) {
-	was, is := arcs(first.Plan), arcs(last.Plan)
+// gather lists what the steps add up to; d is how the last differs from the first, and moved what
+// has moved between.
+func (c *Change) gather(d *diff, sums map[[3]string]map[Input]float64, moved map[Input]bool) {
+	was, is := arcs(d.before.Plan), arcs(d.after.Plan)
 	share, all := map[Input]float64{}, 0.0
 	for k, parts := range sums {
 		w := WeightChange{Cluster: k[0], Model: k[1], Engine: k[2], Before: was[k], After: is[k]}
@@ -289,11 +291,17 @@ func (c *Change) gather(first, last *Record, sums map[[3]string]map[Input]float6
 		return cmp.Or(cmp.Compare(math.Abs(b.After-b.Before), math.Abs(a.After-a.Before)),
 			strings.Compare(a.Cluster+"\x00"+a.Model+"\x00"+a.Engine, b.Cluster+"\x00"+b.Model+"\x00"+b.Engine))
 	})
-	for in := range what {
+	for in := range moved {
 		share[in] += 0 // it moved, if nothing by it
 	}
 	for in, x := range share {
-		s := InputShare{Input: in, What: most(what[in])}
+		s := InputShare{Input: in}
+		if moved[in] {
+			s.What = most(d.words(in))
+		}
+		if moved[in] && len(s.What) == 0 {
+			s.What = []string{"it is back where it was"}
+		}
 		if all > 0 {
 			s.Share = x / all
 		}

@@ -83,7 +83,9 @@ type Outcome struct {
 	// Moved is the part of the traffic of the plan in force that would go elsewhere, 0 to 1.
 	Moved float64 `json:"moved"`
 	// Moves are the weights that change, the largest by rate first.
-	Moves []Move      `json:"moves"`
+	Moves []Move `json:"moves"`
+	// Words says what follows, the most important first.
+	Words []string    `json:"words"`
 	Plan  *fleet.Plan `json:"-"` // that would follow
 }
 
@@ -100,6 +102,7 @@ func WhatIf(view *fleet.View, plan *fleet.Plan, c Changes, solve Solver) (*Outco
 	}
 	o := &Outcome{Before: TotalsOf(plan), After: TotalsOf(next), Plan: next, Moves: moves(plan, next)}
 	o.Moved = moved(plan, next)
+	o.words()
 	return o, nil
 }
 

@@ -102,6 +102,10 @@ func all(name string) string {
 }
 
 func writeOutcome(w io.Writer, o *suppose.Outcome, most int) error {
+	for _, s := range o.Words {
+		fmt.Fprintln(w, s)
+	}
+	fmt.Fprintln(w)
 	type line struct{ what, before, after string }
 	lines := []line{
 		{"requests/s admitted", fmt.Sprintf("%.4g", o.Before.Admitted), fmt.Sprintf("%.4g", o.After.Admitted)},
@@ -119,7 +123,6 @@ func writeOutcome(w io.Writer, o *suppose.Outcome, most int) error {
 	}); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\n%.1f %% of the traffic would go elsewhere.\n", 100*o.Moved)
 	if len(o.Moves) == 0 {
 		return nil
 	}
