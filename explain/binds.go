@@ -56,6 +56,7 @@ func (w *Weight) binding(pins map[string]string) {
 
 // boundWords says which constraints bind, in a sentence for each kind.
 func (w *Weight) boundWords() (out []string) {
+	refused := w.shedWords() != nil
 	for _, x := range []struct{ what, one, many string }{
 		{"load", "%s is at its capacity.", "%s are at their capacities."},
 		{"tokens", "%s holds all the tokens that it may.", "%s hold all the tokens that they may."},
@@ -68,6 +69,7 @@ func (w *Weight) boundWords() (out []string) {
 			}
 		}
 		switch {
+		case refused && len(full) > 1 && len(full) == len(w.Engines): // which is said there
 		case len(full) == 1:
 			out = append(out, fmt.Sprintf(x.one, full[0].Engine))
 		case len(full) > 1:

@@ -123,7 +123,7 @@ func phrases(engine string, its, others fleet.Terms, least float64) string {
 		return phrase(first, engine, its, others)
 	}
 	more := strings.Replace(phrase(second, engine, its, others), engine+" itself", engine, 1)
-	return phrase(first, engine, its, others) + " and " + strings.Replace(more, engine, "it", 1)
+	return phrase(first, engine, its, others) + ", and " + strings.Replace(more, engine, "it", 1)
 }
 
 // phrase says by how much an engine is worse than another in a term.

@@ -76,7 +76,7 @@ func TestWhyWeightOfOneEngine(t *testing.T) {
 	require.Len(t, w.Engines, 1)
 	require.Equal(t, []string{"sick gets nothing: a request there would cost 4.26s, 1.772s more than where they go " +
 		"(network 20ms, own latency 200ms, delay to others 0, penalty 4s, price of moving 40ms).",
-		"Beside near: sick has a penalty of 4s, though the next request at near would cost the others 1.2s and it is full, which costs 583.4ms.",
+		"Beside near: sick has a penalty of 4s, though the next request at near would cost the others 1.2s, and it is full, which costs 583.4ms.",
 		"Refused are 25 % of batch requests (2.5/s), none of standard: the engines cannot take all, and the least important goes first."}, w.Words)
 }
 

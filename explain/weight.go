@@ -120,9 +120,10 @@ func (w *Weight) only(i int) {
 			w.Words = append(w.Words, fmt.Sprintf("Beside %s: %s.", other.Engine, r))
 		}
 	}
+	shed := w.shedWords()
 	w.Engines = w.Engines[i : i+1]
 	w.Binds = slices.DeleteFunc(w.Binds, func(b Bind) bool { return b.What != "shed" && b.Who != x.Engine })
-	w.Words = slices.Concat(w.Words, w.boundWords(), w.shedWords())
+	w.Words = slices.Concat(w.Words, w.boundWords(), shed)
 }
 
 // other is the engine to compare one with: the most used of the others.

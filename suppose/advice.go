@@ -214,8 +214,16 @@ func far(view *fleet.View, plan *fleet.Plan) []DistanceAdvice {
 	slices.SortFunc(out, func(x, y DistanceAdvice) int {
 		return cmp.Or(cmp.Compare(y.Spent, x.Spent), strings.Compare(x.Cluster+"\x00"+x.Region, y.Cluster+"\x00"+y.Region))
 	})
-	return out[:min(len(out), shortlist)]
+	n := 0
+	for n < min(len(out), shortlist) && out[n].Spent >= worthNaming*out[0].Spent {
+		n++
+	}
+	return out[:n]
 }
+
+// worthNaming is the part of the most that requests spend on one distance from which another is
+// named beside it.
+const worthNaming = 0.25
 
 // CountReplicas counts engines by model and region, sorted by these. An engine of several
 // models counts for each of them, whole.

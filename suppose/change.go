@@ -324,9 +324,7 @@ func most(words []string) []string {
 
 // words says the change in a few sentences.
 func (c *Change) words() {
-	if len(c.Weights) == 0 {
-		c.Words = append(c.Words, "No weight changed.")
-	}
+	c.Words = append(c.Words, c.movedWords())
 	for _, in := range c.Inputs {
 		what := strings.Join(in.What, ", ")
 		switch {
@@ -345,6 +343,27 @@ func (c *Change) words() {
 		c.Words = append(c.Words, c.Holds[i].words())
 	}
 }
+
+// movedWords says which weights changed most, of the row of which one changed most.
+func (c *Change) movedWords() string {
+	if len(c.Weights) == 0 {
+		return "No weight changed."
+	}
+	first := &c.Weights[0] // the largest come first
+	var parts []string
+	for _, w := range c.Weights {
+		if len(parts) < mostWords && w.Cluster == first.Cluster && w.Model == first.Model && math.Abs(w.After-w.Before) >= slight {
+			parts = append(parts, fmt.Sprintf("%s from %.3g %% to %.3g %%", w.Engine, 100*w.Before, 100*w.After))
+		}
+	}
+	if len(parts) == 0 {
+		return "All weights are back where they were, or next to it."
+	}
+	return fmt.Sprintf("Most changed, for %s at %s: %s.", first.Model, first.Cluster, strings.Join(parts, ", "))
+}
+
+// slight is a change of a weight that is not worth a word by itself.
+const slight = 5e-4
 
 // deliberate tells of inputs that somebody has moved, and who may wonder that nothing came of it.
 func deliberate(in Input) bool {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wardrop-lb/wardrop/control"
+	"github.com/wardrop-lb/wardrop/explain"
 	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/history"
 	"github.com/wardrop-lb/wardrop/policy/optimal"
@@ -26,6 +27,8 @@ type moment struct {
 	scenario *sim.Scenario
 	sim.Planned
 	ticks   []sim.Planned
+	result  *sim.Result
+	command string           // that is asked by
 	control *control.Control // with the history alone
 }
 
@@ -42,7 +45,7 @@ func play(t *testing.T, name string, until time.Duration, change func(*sim.Scena
 	require.NoError(t, err)
 	m := &moment{t: t, scenario: s}
 	var records suppose.Recorder
-	_, err = sim.Run(context.Background(), s, "optimal", sim.Policies()["optimal"], sim.Options{Seed: 1, Planned: func(p sim.Planned) {
+	m.result, err = sim.Run(context.Background(), s, "optimal", sim.Policies()["optimal"], sim.Options{Seed: 1, Planned: func(p sim.Planned) {
 		m.Planned = p
 		m.ticks = append(m.ticks, p)
 		for _, r := range records.Tick(recordOf(&p)) {
@@ -63,3 +66,52 @@ func recordOf(p *sim.Planned) (*suppose.Record, bool, *suppose.Held) {
 	return r, p.Fresh, suppose.NewHeld(string(p.Hold.Rail), p.Hold.Reason, p.Hold.Since, p.Plan, p.Wanted)
 }
 
+// solve makes plans as the control plane's questions do.
+func (m *moment) solve(view *fleet.View, last *fleet.Plan) (*fleet.Plan, error) {
+	return tick.Policy(m.scenario.Config.Policy, optimal.Options{}).Plan(view, last)
+}
+
+// tickAt is the last tick up to a time.
+func (m *moment) tickAt(at time.Duration) sim.Planned {
+	out := m.ticks[0]
+	for _, p := range m.ticks {
+		if p.At <= at {
+			out = p
+		}
+	}
+	return out
+}
+
+// weight asks as `wardrop why weight` does.
+func (m *moment) weight(cluster, model, engine string) (*explain.Weight, []string) {
+	m.t.Helper()
+	w, err := explain.NewWeight(m.Plan, cluster, model, engine, nil)
+	require.NoError(m.t, err)
+	words := w.Words
+	if engine != "" && w.Engines[0].Weight == 0 {
+		list, err := suppose.Thresholds(m.View, m.Plan, cluster, model, engine, m.solve)
+		require.NoError(m.t, err)
+		for _, x := range list {
+			words = append(words, x.Words)
+		}
+	}
+	return w, words
+}
+
+// whatIf asks as `wardrop what-if` does.
+func (m *moment) whatIf(c suppose.Changes) *suppose.Outcome {
+	m.t.Helper()
+	o, err := suppose.WhatIf(m.View, m.Plan, c, m.solve)
+	require.NoError(m.t, err)
+	return o
+}
+
+// changed asks as `wardrop why change` does, for the plans in force at two times.
+func (m *moment) changed(from, to time.Duration) *suppose.Change {
+	m.t.Helper()
+	c, err := m.control.WhyChange(m.t.Context(), m.planAt(from), m.planAt(to))
+	require.NoError(m.t, err)
+	return c
+}
+
+func (m *moment) planAt(at time.Duration) [2]uint64 { return [2]uint64{1, m.tickAt(at).Plan.Version} }
