@@ -130,9 +130,21 @@ type Proxy struct {
 	// AccessLog is a file that gets a line of JSON for every request, "-" for the standard
 	// output. Default none.
 	AccessLog string `yaml:"access_log"`
+	// Tracing says where spans of requests go. Default nowhere.
+	Tracing Tracing `yaml:"tracing"`
 	// Control holds the gRPC addresses of all members of the control plane, or of
 	// relays. Default: those of control.
 	Control []string `yaml:"control"`
+}
+
+// Tracing says where spans of requests go, and of how many. What it leaves open, such as headers and
+// certificates, is taken from OpenTelemetry's own environment variables.
+type Tracing struct {
+	// Endpoint is the URL of a collector that takes OTLP over gRPC, http:// for one without TLS.
+	Endpoint string `yaml:"endpoint"`
+	// Sample is the part of the requests without a trace of their own that get one, 0 to 1; those
+	// with one are sampled as that says. Default 0.01.
+	Sample float64 `yaml:"sample"`
 }
 
 // EngineTLS says how engines reached by https are recognised, and how they
@@ -356,6 +368,9 @@ func (c *Config) setDefaults() {
 	set(&c.Proxy.Bound, 0.5)
 	if !c.has("proxy.retry_budget") {
 		c.Proxy.RetryBudget = 0.2
+	}
+	if !c.has("proxy.tracing.sample") {
+		c.Proxy.Tracing.Sample = 0.01
 	}
 	if !c.has("proxy.record_rate") {
 		c.Proxy.RecordRate = 100

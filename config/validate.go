@@ -63,6 +63,12 @@ func (c *Config) validate() Problems {
 	k.inRange("proxy.bound", c.Proxy.Bound, 0.05, 10)
 	k.inRange("proxy.retry_budget", c.Proxy.RetryBudget, 0, 1)
 	k.inRange("proxy.record_rate", c.Proxy.RecordRate, 0, 100_000)
+	k.inRange("proxy.tracing.sample", c.Proxy.Tracing.Sample, 0, 1)
+	if e := c.Proxy.Tracing.Endpoint; e != "" {
+		if u, err := url.Parse(e); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			k.fail("proxy.tracing.endpoint", "%q is no URL of a collector: write it like http://127.0.0.1:4317", e)
+		}
+	}
 	for i, a := range c.Proxy.Control {
 		k.address(fmt.Sprintf("proxy.control[%d]", i), a)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
 	"github.com/wardrop-lb/wardrop/collect"
@@ -36,6 +37,8 @@ type Options struct {
 	Log      *slog.Logger
 	// AccessLog gets every request; nil for none. Who made it closes it.
 	AccessLog *AccessLog
+	// Tracer makes spans of requests; nil for none.
+	Tracer trace.TracerProvider
 }
 
 // DataPlane serves the requests of a cluster. Safe for concurrent use.
@@ -55,6 +58,7 @@ type DataPlane struct {
 	waiting   waitingRoom
 	uploads   uploads
 	records   *records
+	tracing   tracing
 	stored    *stored
 	// background holds the losers of hedges until they have ended.
 	background sync.WaitGroup
@@ -84,7 +88,7 @@ func New(o Options) (*DataPlane, error) {
 		aliasList: o.Aliases, aliases: newAliases(o.Aliases), stored: newStored(), prober: newProber(dial),
 	}
 	p.records = newRecords(p.instance, p.cluster, o.Proxy.RecordRate)
-	p.records.log = o.AccessLog
+	p.records.log, p.tracing = o.AccessLog, newTracing(o.Tracer)
 	p.uploads.window = time.Duration(o.Proxy.UploadTimeout)
 	p.waiting.limit = int64(o.Proxy.QueueBytes)
 	p.metrics = newMetrics(p, o.Registry)

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/wardrop-lb/wardrop/protect"
 	"github.com/wardrop-lb/wardrop/route"
 )
@@ -129,6 +131,7 @@ type attempt struct {
 	chunk                  *[]byte
 	err                    error
 	outcome                protect.Outcome
+	span                   trace.Span // nil without a tracer
 }
 
 // attempt sends the request to one engine and waits until the answer promises
@@ -149,6 +152,7 @@ func (p *DataPlane) attempt(ctx context.Context, q *request, target int, charge 
 		began = func() { timer.Stop() }
 	}
 	out := outbound(ctx, q, t)
+	a.span = p.tracing.attempt(ctx, q, target, out.Header)
 	asks := !a.stream && t.engine.inBand.ask(a.sent.UnixNano())
 	if asks && len(out.Header[inBandFormat]) == 0 {
 		out.Header[inBandFormat], a.asked = inBandText, true
@@ -181,6 +185,7 @@ func (p *DataPlane) attempt(ctx context.Context, q *request, target int, charge 
 // end ends an attempt: the engine's work in flight is released, what is left of
 // the answer dropped, and the next in the queue gets its turn.
 func (p *DataPlane) end(q *request, a *attempt) {
+	a.endSpan()
 	a.charge.Release()
 	q.row.targets[a.target].engine.pulse.gone(a)
 	seen := q.row.targets[a.target].seen

@@ -65,6 +65,7 @@ func (p *DataPlane) relay(q *request, a *attempt) {
 	}
 	if a.resp.StatusCode < http.StatusMultipleChoices && c.scanner.failed == "" {
 		q.account(&c)
+		q.used(a.span)
 	}
 	p.settle(q, a, &c.scanner)
 }

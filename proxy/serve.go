@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/protect"
@@ -47,6 +48,7 @@ type request struct {
 	lot      lot
 	arrived  time.Time
 	fields   Fields
+	span     trace.Span // nil without a tracer
 	record   record
 }
 
@@ -76,6 +78,7 @@ func (p *DataPlane) newRequest(w http.ResponseWriter, r *http.Request) *request 
 	prefix.Reset()
 	*q = request{w: w, r: r, ctx: r.Context(), arrived: time.Now(), priority: fleet.Standard, fields: Fields{Prefix: prefix}}
 	q.record.sequence, q.record.client = p.records.next.Add(1), r.RemoteAddr
+	p.tracing.begin(q)
 	return q
 }
 
@@ -104,6 +107,9 @@ func (p *DataPlane) remember(q *request) {
 		d.names, d.utilisation, d.shedPart = q.row.Names(), q.row.Utilisation, q.row.Shed[q.priority]
 	}
 	p.records.put(d)
+	if q.span != nil {
+		p.tracing.end(q, p.records.id(d.sequence), p.cluster)
+	}
 }
 
 // readBody reads a request's body within the bounds of the configuration.

@@ -41,9 +41,14 @@ func (c *proxyCmd) Run(env *environment) error {
 		return err
 	}
 	defer closeLog()
+	tracer, closeTracing, err := openTracing(env, cfg.Proxy.Tracing)
+	if err != nil {
+		return err
+	}
+	defer closeTracing()
 	registry := newRegistry()
 	plane, err := proxy.New(proxy.Options{
-		Cluster: c.Cluster, Proxy: cfg.Proxy, Signals: cfg.Signals, Aliases: cfg.Aliases, Control: control, Registry: registry, Log: env.log, AccessLog: accessLog,
+		Cluster: c.Cluster, Proxy: cfg.Proxy, Signals: cfg.Signals, Aliases: cfg.Aliases, Control: control, Registry: registry, Log: env.log, AccessLog: accessLog, Tracer: tracer,
 	})
 	if err != nil {
 		return err

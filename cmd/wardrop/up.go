@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
 	"github.com/wardrop-lb/wardrop/admin"
@@ -57,6 +58,7 @@ type fleetUp struct {
 	control   *control.Control
 	planes    []*plane
 	accessLog *proxy.AccessLog
+	tracer    trace.TracerProvider
 	scenario  *sim.Scenario         // of a file; nil without one
 	load      func() loadgen.Counts // nil without any
 	result    *sim.Result           // of the scenario, when it has been played
@@ -93,6 +95,11 @@ func (c *upCmd) Run(env *environment) (err error) {
 		return err
 	}
 	defer closeLog()
+	var closeTracing func()
+	if up.tracer, closeTracing, err = openTracing(env, cfg.Proxy.Tracing); err != nil {
+		return err
+	}
+	defer closeTracing()
 	if err := up.startEngines(); err != nil {
 		return err
 	}
@@ -266,7 +273,7 @@ func (up *fleetUp) startPlane(s *servers, env *environment, cl config.Cluster, c
 	settings.Data = ""
 	registry := prometheus.NewRegistry()
 	options := proxy.Options{
-		Cluster: cl.Name, Proxy: settings, Signals: up.cfg.Signals, Aliases: up.cfg.Aliases, Control: []grpc.ClientConnInterface{conn}, Registry: registry, Log: env.log, AccessLog: up.accessLog,
+		Cluster: cl.Name, Proxy: settings, Signals: up.cfg.Signals, Aliases: up.cfg.Aliases, Control: []grpc.ClientConnInterface{conn}, Registry: registry, Log: env.log, AccessLog: up.accessLog, Tracer: up.tracer,
 	}
 	if len(up.simulated) > 0 {
 		options.Dial = testengine.Dialer(up.distance(cl))
