@@ -2,8 +2,10 @@ package config
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -13,6 +15,9 @@ type Control struct {
 	Listen string `yaml:"listen"`
 	// Admin is the HTTP address of the admin API and /metrics. Default 127.0.0.1:7601.
 	Admin string `yaml:"admin"`
+	// AdminTokenFile holds a token that whoever changes something by the admin API must show. It is
+	// read anew for each such request. Default: none is asked for.
+	AdminTokenFile string `yaml:"admin_token_file"`
 	// Store keeps who leads, the epoch and what operators override: "embedded" (etcd in
 	// the members), "etcd" (one that runs already) or "memory" (forgets; for trials).
 	// Default embedded.
@@ -109,6 +114,20 @@ func (c *Control) addresses() []string {
 		out[i] = m.Listen
 	}
 	return out
+}
+
+// AdminToken reads what AdminTokenFile holds, without white space around it. The error names the
+// file.
+func (c *Control) AdminToken() (string, error) {
+	data, err := os.ReadFile(c.AdminTokenFile)
+	if err != nil {
+		return "", fmt.Errorf("control.admin_token_file: %w", err)
+	}
+	token := strings.TrimSpace(string(data))
+	if token == "" {
+		return "", fmt.Errorf("control.admin_token_file: %s is empty", c.AdminTokenFile)
+	}
+	return token, nil
 }
 
 func (c *Control) setDefaults() {

@@ -51,6 +51,14 @@ func (c *Config) region(name string) *Region {
 	return &c.Regions[i]
 }
 
+// Place is where a region is: latitude and longitude in degrees; nil where nobody says.
+func (c *Config) Place(region string) []float64 {
+	if r := c.region(region); r != nil {
+		return r.Coordinates
+	}
+	return nil
+}
+
 // geography is the round trip that the places of two regions let expect: twice the
 // great circle at the speed of light in fibre, and a millisecond.
 func (c *Config) geography(a, b string) (Duration, bool) {

@@ -55,6 +55,7 @@ type Control struct {
 	reports   *reports
 	config    atomic.Pointer[config.Config]
 	state     atomic.Pointer[State] // of the plan that this member made last
+	changed   change
 	overrides overrides
 	leading   atomic.Bool
 	started   time.Time

@@ -169,6 +169,7 @@ func (l *leader) tick(now time.Time) {
 	l.last, l.snapshots = plan, snapshots
 	took := time.Since(begin)
 	l.state.Store(&State{Plan: plan, View: view, Published: now, TickTook: took, Trouble: trouble, Hold: l.hold, Overrides: pins, Forecasts: l.memory.Forecasts()})
+	l.changed.happened()
 	l.metrics.ticks.Observe(took.Seconds())
 	l.record(cfg, pins, view, plan, wanted, changed)
 	if changed {
