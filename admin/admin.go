@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/wardrop-lb/wardrop/collect"
 	"github.com/wardrop-lb/wardrop/control"
+	"github.com/wardrop-lb/wardrop/dashboard"
 	"github.com/wardrop-lb/wardrop/explain"
 	"github.com/wardrop-lb/wardrop/guard"
 	"github.com/wardrop-lb/wardrop/proxy"
@@ -66,8 +68,21 @@ type Distances struct {
 	Distances []control.Distance `json:"distances"`
 }
 
-// Control serves the admin API of a control plane.
-func Control(c *control.Control, metrics prometheus.Gatherer) http.Handler {
+// Options are what else the admin API of a control plane may have.
+type Options struct {
+	// Board is the page to look at; nil for none.
+	Board *dashboard.Board
+	// Token gives what whoever changes something must show; nil where nothing is asked for. It
+	// is called for each such request, by many goroutines.
+	Token func() (string, error)
+	// Planes are the admin addresses of the data planes, which are asked about requests; nil for
+	// those that the configuration has.
+	Planes func() []string
+}
+
+// Control serves the admin API of a control plane. What changes something is refused to pages
+// of other origins, whatever they know.
+func Control(c *control.Control, metrics prometheus.Gatherer, o Options) http.Handler {
 	mux := base(metrics, c.Ready)
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		now := time.Now()
@@ -104,22 +119,30 @@ func Control(c *control.Control, metrics prometheus.Gatherer) http.Handler {
 			fail(w, http.StatusNotFound, err.Error())
 			return
 		}
+		if n, err := strconv.Atoi(q.Get("engines")); err == nil && n >= 0 && n < len(why.Engines) {
+			why.Engines = why.Engines[:n] // the heaviest, then the nearest without weight
+		}
 		answer(w, http.StatusOK, why)
 	})
-	pin(mux, c)
+	pin(mux, c, gate{o.Token})
 	suppositions(mux, c)
-	return mux
+	requests(mux, c, o.Planes)
+	if o.Board != nil {
+		o.Board.Register(mux)
+	}
+	return http.NewCrossOriginProtection().Handler(mux)
 }
 
 // maxAsked bounds the body of what changes something.
 const maxAsked = 64 << 10
 
 // pin serves what operators change: overrides, and members that join.
-func pin(mux *http.ServeMux, c *control.Control) {
+func pin(mux *http.ServeMux, c *control.Control, g gate) {
+	mux.HandleFunc("GET /v1/access", g.serveAccess)
 	mux.HandleFunc("GET /v1/overrides", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, Overrides{c.Overrides(time.Now())})
 	})
-	mux.HandleFunc("PUT /v1/overrides", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("PUT /v1/overrides", g.guard(func(w http.ResponseWriter, r *http.Request) {
 		var o store.Override
 		if !asked(w, r, &o) {
 			return
@@ -134,8 +157,8 @@ func pin(mux *http.ServeMux, c *control.Control) {
 		default:
 			w.WriteHeader(http.StatusNoContent)
 		}
-	})
-	mux.HandleFunc("DELETE /v1/overrides/{key...}", func(w http.ResponseWriter, r *http.Request) {
+	}))
+	mux.HandleFunc("DELETE /v1/overrides/{key...}", g.guard(func(w http.ResponseWriter, r *http.Request) {
 		key := r.PathValue("key")
 		found, err := c.RemoveOverride(r.Context(), key)
 		switch {
@@ -146,8 +169,8 @@ func pin(mux *http.ServeMux, c *control.Control) {
 		default:
 			w.WriteHeader(http.StatusNoContent)
 		}
-	})
-	mux.HandleFunc("POST /v1/members", func(w http.ResponseWriter, r *http.Request) {
+	}))
+	mux.HandleFunc("POST /v1/members", g.guard(func(w http.ResponseWriter, r *http.Request) {
 		var joins store.Peer
 		if !asked(w, r, &joins) {
 			return
@@ -158,7 +181,7 @@ func pin(mux *http.ServeMux, c *control.Control) {
 			return
 		}
 		answer(w, http.StatusOK, Members{members})
-	})
+	}))
 }
 
 // asked reads a body; false when it could not, which has been answered.

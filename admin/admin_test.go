@@ -13,6 +13,7 @@ import (
 
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/control"
+	"github.com/wardrop-lb/wardrop/dashboard"
 	"github.com/wardrop-lb/wardrop/store"
 )
 
@@ -29,7 +30,7 @@ func serve(t *testing.T) (*control.Control, string) {
 	require.NoError(t, err)
 	registry := prometheus.NewRegistry()
 	c := control.New(control.Options{Config: cfg, Store: &store.Memory{}, Registry: registry, Log: slog.New(slog.DiscardHandler)})
-	s := httptest.NewServer(Control(c, registry))
+	s := httptest.NewServer(Control(c, registry, Options{Board: dashboard.New(c)}))
 	t.Cleanup(s.Close)
 	return c, s.URL
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,6 +23,8 @@ import (
 type Client struct {
 	// Base is the API's URL or host:port.
 	Base string
+	// Token is shown where something is changed; empty for none.
+	Token string
 
 	patience time.Duration // clientTimeout if 0
 }
@@ -128,6 +131,17 @@ func (c Client) Decisions(ctx context.Context, wanted url.Values, w io.Writer) e
 	return c.slowly().do(ctx, http.MethodGet, "/v1/decisions?"+wanted.Encode(), nil, w)
 }
 
+// refusal is what is answered in place of what was asked for.
+type refusal string
+
+func (r refusal) Error() string { return "the control plane says: " + string(r) }
+
+// Answered tells whether an error is an answer, rather than that there was none.
+func Answered(err error) bool {
+	var r refusal
+	return errors.As(err, &r)
+}
+
 // slowly waits longer: what is asked for needs many solves.
 func (c Client) slowly() Client {
 	c.patience = 5 * time.Minute
@@ -158,6 +172,9 @@ func (c Client) do(ctx context.Context, method, path string, body, into any) err
 	if err != nil {
 		return err
 	}
+	if c.Token != "" && method != http.MethodGet {
+		req.Header.Set("Authorization", "Bearer "+c.Token)
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return fmt.Errorf("the control plane does not answer: %w", err)
@@ -171,7 +188,7 @@ func (c Client) do(ctx context.Context, method, path string, body, into any) err
 		if json.NewDecoder(resp.Body).Decode(&e) != nil || e.Error == "" {
 			e.Error = resp.Status
 		}
-		return fmt.Errorf("the control plane says: %s", e.Error)
+		return refusal(e.Error)
 	}
 	if w, ok := into.(io.Writer); ok {
 		_, err := io.Copy(w, resp.Body)

@@ -3,6 +3,8 @@ package admin
 import (
 	"errors"
 	"net/http"
+	"slices"
+	"strconv"
 
 	"github.com/wardrop-lb/wardrop/control"
 	"github.com/wardrop-lb/wardrop/history"
@@ -32,6 +34,9 @@ func suppositions(mux *http.ServeMux, c *control.Control) {
 			return
 		}
 		change, err := c.WhyChange(r.Context(), from, to)
+		if q := r.URL.Query(); change != nil && q.Has("cluster") {
+			change.Weights = slices.DeleteFunc(change.Weights, func(w suppose.WeightChange) bool { return w.Cluster != q.Get("cluster") || w.Model != q.Get("model") })
+		}
 		solved(w, change, err)
 	})
 	mux.HandleFunc("GET /v1/why/thresholds", func(w http.ResponseWriter, r *http.Request) {
@@ -45,6 +50,9 @@ func suppositions(mux *http.ServeMux, c *control.Control) {
 			return
 		}
 		outcome, err := c.WhatIf(r.Context(), changes)
+		if n, err := strconv.Atoi(r.URL.Query().Get("moves")); err == nil && outcome != nil && n >= 0 && n < len(outcome.Moves) {
+			outcome.Moves = outcome.Moves[:n] // a page shows but the largest
+		}
 		solved(w, outcome, err)
 	})
 	mux.HandleFunc("GET /v1/advice", func(w http.ResponseWriter, r *http.Request) {

@@ -13,6 +13,7 @@ import (
 	"github.com/wardrop-lb/wardrop/admin"
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/control"
+	"github.com/wardrop-lb/wardrop/dashboard"
 	"github.com/wardrop-lb/wardrop/discover"
 	"github.com/wardrop-lb/wardrop/discover/kube"
 	"github.com/wardrop-lb/wardrop/history"
@@ -72,13 +73,18 @@ func (c *controlCmd) Run(env *environment) error {
 		Config: cfg, Store: st, PlanPath: filepath.Join(self.Data, "plan.json"), Peers: peers, Name: self.Name,
 		SnapshotPath: filepath.Join(self.Data, "snapshots"), History: kept, Registry: registry, Log: env.log,
 	})
+	options, err := adminOptions(cfg, plane)
+	if err != nil {
+		return err
+	}
 	server := grpc.NewServer(weights.ServerOptions()...)
 	plane.Register(server)
 	found := newDiscovery(env, cfg, registry, plane, filepath.Join(self.Data, "found.json"))
 
 	s := newServers(env.ctx)
 	s.grpc("signal and weight paths", wire, server)
-	s.http("admin", adminListener, admin.Control(plane, registry), time.Second)
+	s.http("admin", adminListener, admin.Control(plane, registry, options), time.Second)
+	s.run("dashboard", options.Board.Run)
 	s.run("discovery", found.Run)
 	s.run("control plane", func(ctx context.Context) error {
 		settle(ctx, found)
@@ -89,6 +95,18 @@ func (c *controlCmd) Run(env *environment) error {
 	})
 	fmt.Fprintf(env.stdout, "control plane: data planes at %s, admin at http://%s\n", wire.Addr(), adminListener.Addr())
 	return s.wait()
+}
+
+// adminOptions are those of a control plane. A token that cannot be read at the start is an
+// error.
+func adminOptions(cfg *config.Config, plane *control.Control) (admin.Options, error) {
+	o := admin.Options{Board: dashboard.New(plane)}
+	if cfg.Control.AdminTokenFile == "" {
+		return o, nil
+	}
+	o.Token = cfg.Control.AdminToken
+	_, err := o.Token()
+	return o, err
 }
 
 // settleFor is how long a control plane waits for its sources and engines to say what

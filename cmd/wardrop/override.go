@@ -26,7 +26,7 @@ type overrideCmd struct {
 
 // overrideFlags are those of whoever pins something.
 type overrideFlags struct {
-	adminFlags
+	changeFlags
 	For time.Duration `help:"End it by itself after this time." placeholder:"DURATION"`
 	Why string        `help:"Say why, for whoever reads the list at night." placeholder:"TEXT"`
 }
@@ -156,7 +156,7 @@ func (c *overridePolicyCmd) Run(env *environment) error {
 }
 
 type removeOverrideCmd struct {
-	adminFlags
+	changeFlags
 	Override string `arg:"" help:"Its name."`
 }
 
@@ -186,7 +186,7 @@ func (c *drainCmd) Run(env *environment) error {
 		return (&overrideDrainCmd{c.overrideFlags, c.Engine}).Run(env)
 	}
 	key := store.Override{Kind: control.OverrideDrain, Subject: c.Engine}.Key()
-	if err := (&removeOverrideCmd{c.adminFlags, key}).Run(&environment{ctx: env.ctx, stdout: io.Discard, stderr: env.stderr, log: env.log}); err != nil {
+	if err := (&removeOverrideCmd{c.changeFlags, key}).Run(&environment{ctx: env.ctx, stdout: io.Discard, stderr: env.stderr, log: env.log}); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(env.stdout, "%s serves again from the next plan on.\n", c.Engine)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +19,28 @@ const defaultAdmin = "127.0.0.1:7601"
 type adminFlags struct {
 	Admin  string `help:"Admin address of the control plane." default:"127.0.0.1:7601"`
 	Config string `short:"c" help:"Take the admin addresses from this configuration file." type:"path"`
+}
+
+// tokenEnv is where a token may stand that is in no file.
+const tokenEnv = "WARDROP_TOKEN"
+
+// changeFlags are those of commands that change something.
+type changeFlags struct {
+	adminFlags
+	TokenFile string `help:"File with the token of control.admin_token_file. Default: what WARDROP_TOKEN holds." type:"path" placeholder:"FILE"`
+}
+
+// client reaches the member that leads, with the token.
+func (f *changeFlags) client(ctx context.Context) (admin.Client, error) {
+	c, err := f.adminFlags.client(ctx)
+	if err != nil {
+		return c, err
+	}
+	c.Token = strings.TrimSpace(os.Getenv(tokenEnv))
+	if f.TokenFile != "" {
+		c.Token, err = (&config.Control{AdminTokenFile: f.TokenFile}).AdminToken()
+	}
+	return c, err
 }
 
 // members are the control plane's, as far as they are known.

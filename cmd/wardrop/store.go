@@ -58,9 +58,15 @@ func begin(env *environment, c *config.Control, o *store.EmbeddedOptions, join b
 		}
 		return nil
 	}
-	said := ""
+	said, token := "", ""
+	if c.AdminTokenFile != "" {
+		var err error
+		if token, err = c.AdminToken(); err != nil {
+			return err
+		}
+	}
 	for {
-		peers, err := joinAny(env.ctx, others, o.Self)
+		peers, err := joinAny(env.ctx, others, o.Self, token)
 		if err == nil {
 			o.Peers, o.Join = peers, true
 			return nil
@@ -80,10 +86,10 @@ func begin(env *environment, c *config.Control, o *store.EmbeddedOptions, join b
 }
 
 // joinAny asks the others one after the other.
-func joinAny(ctx context.Context, others []config.Member, self store.Peer) ([]store.Peer, error) {
+func joinAny(ctx context.Context, others []config.Member, self store.Peer, token string) ([]store.Peer, error) {
 	var errs []error
 	for _, m := range others {
-		peers, err := admin.Client{Base: m.Admin}.Join(ctx, self)
+		peers, err := admin.Client{Base: m.Admin, Token: token}.Join(ctx, self)
 		if err == nil {
 			return peers, nil
 		}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -56,6 +57,7 @@ type fleetUp struct {
 	simulated map[string]string // address -> region of the simulated engines
 	engines   []*testengine.Server
 	control   *control.Control
+	mu        sync.Mutex // of planes while they start
 	planes    []*plane
 	accessLog *proxy.AccessLog
 	tracer    trace.TracerProvider
@@ -253,7 +255,13 @@ func (up *fleetUp) start(s *servers, env *environment, builtIn bool) (adminURL s
 	if err != nil {
 		return "", err
 	}
-	s.http("admin", l, admin.Control(up.control, registry), time.Second)
+	options, err := adminOptions(up.cfg, up.control)
+	if err != nil {
+		return "", err
+	}
+	options.Planes = up.adminAddresses
+	s.http("admin", l, admin.Control(up.control, registry, options), time.Second)
+	s.run("dashboard", options.Board.Run)
 
 	conn, err := dialControl(wire.Addr().String())
 	if err != nil {
@@ -293,8 +301,21 @@ func (up *fleetUp) startPlane(s *servers, env *environment, cl config.Cluster, c
 	s.http(cl.Name, requests, p.Handler(), time.Duration(settings.Drain))
 	s.http(cl.Name+" admin", adminListener, admin.Proxy(p, registry), time.Second)
 	s.run(cl.Name, func(ctx context.Context) error { p.Run(ctx); return nil })
+	up.mu.Lock()
+	defer up.mu.Unlock()
 	up.planes = append(up.planes, &plane{cl.Name, "http://" + requests.Addr().String(), adminListener.Addr().String(), p})
 	return nil
+}
+
+// adminAddresses are those of the data planes, which may be other ones than are configured.
+func (up *fleetUp) adminAddresses() []string {
+	up.mu.Lock()
+	defer up.mu.Unlock()
+	out := make([]string, len(up.planes))
+	for i, p := range up.planes {
+		out[i] = p.admin
+	}
+	return out
 }
 
 // distance is what a cluster's connections to simulated engines take; real ones
