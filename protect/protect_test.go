@@ -117,6 +117,7 @@ func TestLateTogetherIsNoOutlier(t *testing.T) {
 		}
 		rest, last := worst(1)
 		require.Less(t, rest+last, 3.0*general*slowShare, "%v times as slow, all of them", general)
+		require.InEpsilon(t, general, typical.First(1), 0.15)
 		if general < 1 {
 			continue
 		}

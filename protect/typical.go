@@ -40,6 +40,10 @@ func (t *Typical) Observe(seconds, predicted float64) {
 // Of is what a prediction becomes where all are late; never less than it is.
 func (t *Typical) Of(predicted float64) float64 { return predicted * max(1, t.median()) }
 
+// First is when a first token is to be expected of a request for which predicted is what the plan
+// says of it as a whole.
+func (t *Typical) First(predicted float64) float64 { return predicted * t.median() }
+
 func (t *Typical) median() float64 {
 	if m := math.Float64frombits(t.bits.Load()); m > 0 {
 		return m

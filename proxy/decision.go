@@ -67,8 +67,8 @@ type Attempt struct {
 	Outcome   string  `json:"outcome"`
 	Error     string  `json:"error,omitempty"`
 	FirstByte float64 `json:"first_byte"` // seconds from the try; 0 when none came
-	// Expected is when a first byte was expected at the latest: what the plan predicts for a request of
-	// this size as a whole, and longer if all engines of the model are late just now.
+	// Expected is when a first byte was expected, seconds from the try: the part that first bytes of
+	// the model take lately of what the plan predicts for a request of this size.
 	Expected  float64 `json:"expected_first_byte"`
 	Predicted float64 `json:"predicted"` // seconds for a usual request as a whole, by the plan
 }

@@ -159,7 +159,7 @@ func (a *Attempt) words(i int) string {
 	}
 	switch {
 	case a.FirstByte > 0 && a.Predicted > 0:
-		return fmt.Sprintf("%s and began to answer after %s; %s at most were expected, and %s in all for a usual request.", s, spell(a.FirstByte), spell(a.Expected), spell(a.Predicted))
+		return fmt.Sprintf("%s and began to answer after %s; %s were expected, and %s in all for a usual request.", s, spell(a.FirstByte), spell(a.Expected), spell(a.Predicted))
 	case a.FirstByte > 0:
 		return fmt.Sprintf("%s and began to answer after %s.", s, spell(a.FirstByte))
 	case a.Outcome == "outrun":

@@ -22,7 +22,7 @@ var tellings = map[string]told{
 		d.Attempts = []Attempt{{Engine: "near", Outcome: "success", FirstByte: 0.21, Expected: 0.3, Predicted: 1.2}}
 	}, `At 03:04:05.006 a standard request for m came to eu, which routed by plan 3.7.
 Nothing tied it to others: of four engines it went to the one with the most room for its weight.
-near was asked and began to answer after 210ms; 300ms at most were expected, and 1.2s in all for a usual request.
+near was asked and began to answer after 210ms; 300ms were expected, and 1.2s in all for a usual request.
 The answer had status 200 and ended 1.5s after the request came.`, map[string]string{
 		"far":   "far was one of four that were compared, and had less room for its weight.\nnear was picked.",
 		"other": "other was not among the four that were drawn by their weights.\nnear was picked.",

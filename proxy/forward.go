@@ -225,7 +225,7 @@ func (q *request) tried(target int, at time.Time) Attempt {
 	t := &q.row.Targets()[target]
 	return Attempt{
 		Engine: t.Engine.Name, After: at.Sub(q.arrived).Seconds(), Predicted: t.Predicted,
-		Expected: q.row.model.typical.Of(q.size() * t.Predicted),
+		Expected: q.row.model.typical.First(q.size() * t.Predicted),
 	}
 }
 
