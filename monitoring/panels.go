@@ -49,8 +49,10 @@ func overview() Dashboard {
 				{`sum by (reason) (rate(wardrop_proxy_retries_total[1m]))`, "{{reason}}"},
 				{`sum(rate(wardrop_proxy_client_retries_total[1m]))`, "by clients"},
 			}, true},
-			{"Lines the access log lost", "reqps", []Line{{`sum by (instance) (rate(wardrop_proxy_access_log_dropped_total[1m]))`, "{{instance}}"}}, true},
-			{"Clients that left", "reqps", []Line{{`sum by (cluster) (rate(wardrop_proxy_cancelled_total[1m]))`, "{{cluster}}"}}, true},
+			{"Clients that left, lines the access log lost", "reqps", []Line{
+				{`sum by (cluster) (rate(wardrop_proxy_cancelled_total[1m]))`, "{{cluster}}"},
+				{`sum by (instance) (rate(wardrop_proxy_access_log_dropped_total[1m]))`, "lost at {{instance}}"},
+			}, true},
 			{"Tokens", "short", []Line{{`sum by (of) (rate(wardrop_proxy_tokens_total[1m]))`, "{{of}}"}}, false},
 		}},
 		{"Capacity", []Panel{
