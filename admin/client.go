@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/wardrop-lb/wardrop/explain"
+	"github.com/wardrop-lb/wardrop/history"
 	"github.com/wardrop-lb/wardrop/proxy"
 	"github.com/wardrop-lb/wardrop/store"
 	"github.com/wardrop-lb/wardrop/suppose"
@@ -92,6 +93,18 @@ func (c Client) Join(ctx context.Context, joins store.Peer) ([]store.Peer, error
 func (c Client) Plans(ctx context.Context) (*Plans, error) {
 	var out Plans
 	return &out, c.get(ctx, "/v1/plans", &out)
+}
+
+// PlansFrom asks which plans are recorded from one on, as a history.Source does.
+func (c Client) PlansFrom(ctx context.Context, from [2]uint64) ([]history.Entry, error) {
+	var out Plans
+	err := c.get(ctx, fmt.Sprintf("/v1/plans?from=%d.%d", from[0], from[1]), &out)
+	return out.Plans, err
+}
+
+// Record writes a recorded plan to w as it is kept, as a history.Source does.
+func (c Client) Record(ctx context.Context, epoch, version uint64, w io.Writer) error {
+	return c.get(ctx, fmt.Sprintf("/v1/plans/%d.%d", epoch, version), w)
 }
 
 // WhyChange asks how one recorded plan became another, each named EPOCH.VERSION.

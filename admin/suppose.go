@@ -2,6 +2,7 @@ package admin
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -23,8 +24,31 @@ type Thresholds struct {
 
 // suppositions serves what another solve answers.
 func suppositions(mux *http.ServeMux, c *control.Control) {
-	mux.HandleFunc("GET /v1/plans", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, Plans{c.Plans()})
+	mux.HandleFunc("GET /v1/plans", func(w http.ResponseWriter, r *http.Request) {
+		var from [2]uint64
+		if s := r.URL.Query().Get("from"); s != "" {
+			var err error
+			if from, err = history.Parse(s); err != nil {
+				fail(w, http.StatusBadRequest, err.Error())
+				return
+			}
+		}
+		answer(w, http.StatusOK, Plans{c.Plans(from)})
+	})
+	mux.HandleFunc("GET /v1/plans/{plan}", func(w http.ResponseWriter, r *http.Request) {
+		at, err := history.Parse(r.PathValue("plan"))
+		if err != nil {
+			fail(w, http.StatusBadRequest, err.Error())
+			return
+		}
+		packed, err := c.Record(at[0], at[1])
+		if err != nil {
+			solved(w, nil, err)
+			return
+		}
+		defer func() { _ = packed.Close() }()
+		w.Header().Set("Content-Type", "application/gzip")
+		_, _ = io.Copy(w, packed) // who asked finds by the checksum that it is not whole
 	})
 	mux.HandleFunc("GET /v1/why/change", func(w http.ResponseWriter, r *http.Request) {
 		from, err1 := history.Parse(r.URL.Query().Get("from"))

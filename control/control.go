@@ -39,9 +39,12 @@ type Options struct {
 	Name         string
 	SnapshotPath string
 	// History keeps the plans of the last day; nil for the newest few in memory.
-	History  *history.History
-	Registry prometheus.Registerer
-	Log      *slog.Logger
+	History *history.History
+	// Histories are those of the other members: what they have is taken in, so that it is here
+	// when they are gone.
+	Histories []history.Source
+	Registry  prometheus.Registerer
+	Log       *slog.Logger
 }
 
 // Control is a control plane. Safe for concurrent use.
@@ -142,6 +145,9 @@ func (c *Control) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	running.Go(func() { c.keepHistory(ctx) })
+	for _, source := range c.options.Histories {
+		running.Go(func() { c.followHistory(ctx, source) })
+	}
 	running.Go(func() { c.store.Watch(ctx, c.overrides.set) })
 	last, err := load(c.planPath)
 	if err != nil {

@@ -121,7 +121,7 @@ func TestWhyChangeSaysWhatIsHeldBack(t *testing.T) {
 	require.NotEmpty(t, c.Weights)
 	require.Len(t, c.Holds, 1)
 	require.Contains(t, c.Words[len(c.Words)-1], "Held back by the rail movement, for 4s: would move 100 %")
-	require.Len(t, l.Plans(), int(l.State().Plan.Version), "one of each plan, however often it was made anew")
+	require.Len(t, l.Plans([2]uint64{}), int(l.State().Plan.Version), "one of each plan, however often it was made anew")
 }
 
 // TestOperatorsPolicyIsNotHeld: who has another policy plan wants its plan.

@@ -5,16 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/fleet"
-	"github.com/wardrop-lb/wardrop/guard"
-	"github.com/wardrop-lb/wardrop/history"
 	"github.com/wardrop-lb/wardrop/policy"
 	"github.com/wardrop-lb/wardrop/policy/optimal"
-	"github.com/wardrop-lb/wardrop/policy/proportional"
 	"github.com/wardrop-lb/wardrop/suppose"
 	"github.com/wardrop-lb/wardrop/tick"
 )
@@ -81,20 +77,18 @@ func (c *Control) Advise(ctx context.Context) (*suppose.Advice, error) {
 	return suppose.Advise(s.View, s.Plan, solve)
 }
 
-// Plans lists the plans that are recorded, the oldest first.
-func (c *Control) Plans() []history.Entry { return c.history.Entries() }
-
 // mostSteps bounds the plans between that one explanation goes through.
 const mostSteps = 500
 
 // WhyChange explains how one recorded plan became another. The error wraps history.ErrGone if
-// one of them is not recorded.
+// neither this member nor another that answers has recorded one of them.
 func (c *Control) WhyChange(ctx context.Context, from, to [2]uint64) (*suppose.Change, error) {
 	done, err := c.turn(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	c.catchUp(ctx, from)
 	records, err := c.history.Span(from, to)
 	if err != nil {
 		return nil, err
@@ -115,66 +109,4 @@ func (c *Control) WhyChange(ctx context.Context, from, to [2]uint64) (*suppose.C
 		}
 		return solver(p)(view, last)
 	})
-}
-
-// record keeps the plan that has just gone out, where it is new, and what was held back of the
-// policy's. It does not wait for the disk: where that is slower than plans change, some are not
-// recorded.
-func (l *leader) record(cfg *config.Config, pins map[string]string, view *fleet.View, plan, wanted *fleet.Plan, changed bool) {
-	var held *suppose.Held
-	rail := ""
-	if l.hold != nil {
-		rail = string(l.hold.Rail)
-	}
-	if !l.records.Wants(changed, rail) {
-		return
-	}
-	if l.hold != nil {
-		held = suppose.NewHeld(rail, l.hold.Reason, l.hold.Since, plan, wanted)
-	}
-	for _, r := range l.records.Tick(NewRecord(cfg.Policy, pins, view, plan, l.hold), changed, held) {
-		select {
-		case l.recorded <- r:
-		default:
-		}
-	}
-}
-
-// NewRecord is what there is to remember of a plan in force: the policy's settings, the overrides
-// by key and value, the view that it was made of, and what holds the policy's own plan back, nil
-// where nothing does. None of them is to be changed afterwards.
-func NewRecord(p config.Policy, pins map[string]string, view *fleet.View, plan *fleet.Plan, hold *guard.Hold) *suppose.Record {
-	settings, _ := json.Marshal(p)   // of numbers and names: it cannot fail
-	if p.Name != proportional.Name { // who alone looks at it
-		calm := *view
-		calm.Engines = slices.Clone(view.Engines)
-		for i := range calm.Engines {
-			calm.Engines[i].Busy = 0
-		}
-		view = &calm
-	}
-	r := &suppose.Record{
-		Epoch: plan.Epoch, Version: plan.Version, Time: plan.Time, View: view, Plan: plan, Settings: string(settings), Overrides: pins,
-	}
-	if hold != nil {
-		r.Hold = hold.Reason
-	}
-	return r
-}
-
-// keepHistory writes what is recorded until ctx is done.
-func (c *Control) keepHistory(ctx context.Context) {
-	said := false
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case r := <-c.recorded:
-			err := c.history.Add(r)
-			if err != nil && !said {
-				c.log.Warn("plans are not recorded", "error", err)
-			}
-			said = err != nil
-		}
-	}
 }

@@ -134,10 +134,14 @@ func (h *History) remove(e *Entry) error {
 	return nil
 }
 
+func entryOf(r *suppose.Record) Entry {
+	return Entry{Epoch: r.Epoch, Version: r.Version, Revision: r.Revision, Time: r.Time.Truncate(time.Millisecond).Round(0)}
+}
+
 // Add keeps a record, and forgets the oldest beyond a day and the limit. The record is not
 // to be changed afterwards.
 func (h *History) Add(r *suppose.Record) error {
-	e := Entry{Epoch: r.Epoch, Version: r.Version, Revision: r.Revision, Time: r.Time.Truncate(time.Millisecond).Round(0)}
+	e := entryOf(r)
 	if h.dir == "" {
 		e.record = r
 	} else {
@@ -172,14 +176,7 @@ func write(path string, r *suppose.Record) (int64, error) {
 	}
 	defer func() { _ = f.Cleanup() }()
 	buffered := bufio.NewWriterSize(f, 1<<16)
-	packed, err := gzip.NewWriterLevel(buffered, gzip.BestSpeed)
-	if err != nil {
-		return 0, err
-	}
-	if err := json.NewEncoder(packed).Encode(slim(r)); err != nil {
-		return 0, err
-	}
-	if err := errors.Join(packed.Close(), buffered.Flush()); err != nil {
+	if err := errors.Join(pack(buffered, r), buffered.Flush()); err != nil {
 		return 0, err
 	}
 	size, err := f.Seek(0, io.SeekCurrent)

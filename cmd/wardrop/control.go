@@ -54,9 +54,11 @@ func (c *controlCmd) Run(env *environment) error {
 		}
 	}()
 	var others []string
+	var histories []history.Source
 	for _, m := range cfg.Control.Members {
 		if m.Name != self.Name {
 			others = append(others, m.Listen)
+			histories = append(histories, admin.Client{Base: m.Admin})
 		}
 	}
 	peers, hangUp, err := dialAll(others)
@@ -71,7 +73,7 @@ func (c *controlCmd) Run(env *environment) error {
 	registry := newRegistry()
 	plane := control.New(control.Options{
 		Config: cfg, Store: st, PlanPath: filepath.Join(self.Data, "plan.json"), Peers: peers, Name: self.Name,
-		SnapshotPath: filepath.Join(self.Data, "snapshots"), History: kept, Registry: registry, Log: env.log,
+		SnapshotPath: filepath.Join(self.Data, "snapshots"), History: kept, Histories: histories, Registry: registry, Log: env.log,
 	})
 	options, err := adminOptions(cfg, plane)
 	if err != nil {
