@@ -17,6 +17,7 @@ type plane struct {
 	w          *wardrop
 	cluster    int
 	name       string
+	version    uint64 // of the plan that it routes by
 	router     *route.Router
 	flights    *route.Flights
 	models     []*planeModel // by model
@@ -59,6 +60,7 @@ type sent struct {
 }
 
 func (p *plane) apply(s *fleet.Snapshot) {
+	p.version = s.Version
 	p.router = route.NewCoarse(s, p.flights, p.w.config.Proxy.Bound, p.router)
 	for i, name := range p.w.w.fleet.Models {
 		row := p.router.Row(name)
@@ -162,20 +164,21 @@ func (m *planeModel) sizeOf(r *Request) (size float64, work int64) {
 }
 
 // key is the affinity key's hash, or a random one where there is no key.
-func (p *plane) key(r *Request, row *route.Row, now int64) (h uint64, source route.KeySource) {
+// Depth is how many blocks of the prompt make it.
+func (p *plane) key(r *Request, row *route.Row, now int64) (h uint64, source route.KeySource, depth int) {
 	model := row.Model
 	if r.Session != 0 {
-		return route.HashKey(route.KeySession, model, fmt.Appendf(nil, "%d", r.Session)), route.KeySession
+		return route.HashKey(route.KeySession, model, fmt.Appendf(nil, "%d", r.Session)), route.KeySession, 0
 	}
 	if len(r.Prefix) > 0 {
 		p.prefix.Reset()
 		for _, b := range r.Prefix {
 			p.prefix.AddHash(b.Hash)
 		}
-		h, _ := p.popularity[r.Model].Key(&p.prefix, len(row.Targets()), now)
-		return route.HashPrefix(model, h), route.KeyPrefix
+		h, depth := p.popularity[r.Model].Key(&p.prefix, len(row.Targets()), now)
+		return route.HashPrefix(model, h), route.KeyPrefix, depth
 	}
-	return p.w.Random().Uint64(), route.KeyNone
+	return p.w.Random().Uint64(), route.KeyNone, 0
 }
 
 func (p *plane) sweepEngine(i int) {

@@ -79,6 +79,7 @@ type carried struct {
 	place   int // in waiting; -1 when it does not wait
 	stalled bool
 	failed  Outcome
+	trip    *Trip // nil where nobody wants to know
 }
 
 func newWardrop(e *env, name string) *wardrop {
@@ -205,18 +206,28 @@ func (w *wardrop) Route(r *Request) (int, bool) {
 	m := p.models[r.Model]
 	m.demand[r.Priority]++
 	row := p.router.Row(w.w.fleet.Models[r.Model])
-	if row == nil || protect.Shed(mix(r.ID), row.Shed[r.Priority]) {
+	t := w.trip(r, p, row)
+	if row == nil || shed(r, row) {
+		w.told(r, t, "shed")
 		return 0, false
 	}
 	c := w.carry()
-	c.request, c.plane, c.row = r, p, row
+	c.request, c.plane, c.row, c.trip = r, p, row, t
 	c.size, c.work = m.sizeOf(r)
 	m.budget.Admit(row.Utilisation)
 	now := nanos(w.Now())
-	h, source := p.key(r, row, now)
-	c.pick = row.Decide(route.Query{Source: source, Hash: h, Work: c.work, Now: now})
+	h, source, depth := p.key(r, row, now)
+	q := route.Query{Source: source, Hash: h, Work: c.work, Now: now}
+	if t != nil {
+		t.Depth, t.RetriesLeft, q.Trace = depth, m.budget.Left(), &route.Trace{}
+	}
+	c.pick = row.Decide(q)
 	charge, ok := row.Take(&c.pick, c.work, now)
+	if t != nil {
+		t.decided(&q, c, q.Trace)
+	}
 	if !ok {
+		w.told(r, t, "full")
 		w.spare = append(w.spare, c)
 		return 0, false
 	}
@@ -249,6 +260,7 @@ func (w *wardrop) send(r *Request, c *carried) (int, bool) {
 	e.sent[r.Model].attempts++
 	e.sent[r.Model].inFlight++
 	e.sent[r.Model].begun += w.Now()
+	w.try(r, c)
 	r.State = c
 	return i, true
 }
@@ -275,6 +287,7 @@ func (w *wardrop) retry(r *Request, c *carried) (int, bool) {
 	}
 	if !ok {
 		charge.Release()
+		w.told(r, c.trip, "")
 		r.State = nil
 		w.spare = append(w.spare, c)
 		return 0, false
@@ -303,6 +316,7 @@ func (w *wardrop) Done(r *Request, o Outcome) {
 	c.settle()
 	c.charge.Release()
 	c.failed = o
+	c.tried(r, o)
 	e := &c.plane.engines[r.Engine]
 	e.sent[r.Model].inFlight--
 	e.sent[r.Model].spent += w.Now() - r.Sent
@@ -322,6 +336,7 @@ func (w *wardrop) Done(r *Request, o Outcome) {
 		w.passOver(c.plane, c.row, c.target, r.Engine, protect.Unreachable)
 	}
 	if o == Answered || o == Cancelled || r.FirstToken > 0 {
+		w.told(r, c.trip, "")
 		r.State = nil
 		w.spare = append(w.spare, c)
 	}

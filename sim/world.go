@@ -32,6 +32,7 @@ type world struct {
 	nextID uint64
 	seed   uint64
 	told   func(Planned)
+	trips  func(Trip)
 	events []enginemodel.Event
 }
 
@@ -70,6 +71,9 @@ type Options struct {
 	// Planned is told of every tick of one of Policies; nil means nobody. What it is given is
 	// not to be changed.
 	Planned func(Planned)
+	// Routed is told of every request that one of Policies has routed, when it has ended; nil
+	// means nobody.
+	Routed func(Trip)
 }
 
 // Run runs a scenario under a router. A context that ends stops it: the result is then
@@ -103,7 +107,7 @@ func Run(ctx context.Context, s *Scenario, name string, maker Maker, o Options) 
 }
 
 func newWorld(s *Scenario, o Options, played *played) (*world, error) {
-	w := &world{scenario: s, seed: o.Seed, told: o.Planned, control: true, played: played, random: rand.New(rand.NewPCG(o.Seed, 1<<62)), jitter: rand.New(rand.NewPCG(o.Seed, 1<<61))}
+	w := &world{scenario: s, seed: o.Seed, told: o.Planned, trips: o.Routed, control: true, played: played, random: rand.New(rand.NewPCG(o.Seed, 1<<62)), jitter: rand.New(rand.NewPCG(o.Seed, 1<<61))}
 	if err := w.setFleet(); err != nil {
 		return nil, err
 	}

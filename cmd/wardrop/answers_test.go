@@ -33,11 +33,11 @@ const (
 	mostWords = 110
 )
 
-// TestTenQuestions asks what operators ask, by what the commands are made of, in scenarios that
+// TestOperatorsQuestions asks what operators ask, by what the commands are made of, in scenarios that
 // production's rooms play under virtual time. The answers stand in golden files and in docs/why.md.
-func TestTenQuestions(t *testing.T) {
+func TestOperatorsQuestions(t *testing.T) {
 	all := questions()
-	require.Len(t, all, 10)
+	require.GreaterOrEqual(t, len(all), 10)
 	answers := make([]string, len(all))
 	t.Run("ask", func(t *testing.T) {
 		for i, q := range all {
@@ -65,7 +65,7 @@ func TestTenQuestions(t *testing.T) {
 	golden(t, page, head+questionsBegin+listed(all, answers))
 }
 
-const questionsBegin = "<!-- What follows is written by go test ./cmd/wardrop -run TestTenQuestions -update. -->\n"
+const questionsBegin = "<!-- What follows is written by go test ./cmd/wardrop -run TestOperatorsQuestions -update. -->\n"
 
 // listed writes the questions with their answers as they stand in the docs.
 func listed(all []question, answers []string) string {

@@ -28,6 +28,7 @@ type moment struct {
 	sim.Planned
 	ticks   []sim.Planned
 	result  *sim.Result
+	trips   []sim.Trip // of the last minute, those that have ended
 	command string           // that is asked by
 	control *control.Control // with the history alone
 }
@@ -45,13 +46,19 @@ func play(t *testing.T, name string, until time.Duration, change func(*sim.Scena
 	require.NoError(t, err)
 	m := &moment{t: t, scenario: s}
 	var records suppose.Recorder
-	m.result, err = sim.Run(context.Background(), s, "optimal", sim.Policies()["optimal"], sim.Options{Seed: 1, Planned: func(p sim.Planned) {
+	planned := func(p sim.Planned) {
 		m.Planned = p
 		m.ticks = append(m.ticks, p)
 		for _, r := range records.Tick(recordOf(&p)) {
 			require.NoError(t, kept.Add(r))
 		}
-	}})
+	}
+	routed := func(x sim.Trip) {
+		if x.Arrived > until-time.Minute {
+			m.trips = append(m.trips, x)
+		}
+	}
+	m.result, err = sim.Run(context.Background(), s, "optimal", sim.Policies()["optimal"], sim.Options{Seed: 1, Planned: planned, Routed: routed})
 	require.NoError(t, err)
 	m.control = control.New(control.Options{Config: s.Config, Store: &store.Memory{}, History: kept, Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
 	return m

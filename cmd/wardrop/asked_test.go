@@ -56,6 +56,14 @@ func questions() []question {
 			name: "slow-engine-why-not", scenario: "slow-engine", at: 4*time.Minute + 30*time.Second, change: cautious, answer: whyNotMoved,
 			asks:    "e1 has been slow for half a minute, and nothing may move more than 5 % of the traffic at once: why have the weights not moved?",
 			command: "wardrop why change",
+		}, {
+			name: "black-hole-why-so-long", scenario: "black-hole", at: 5 * time.Minute, answer: whySoLong,
+			asks:    "Why did this request take a quarter of a minute?",
+			command: "wardrop why request ID",
+		}, {
+			name: "sessions-why-not", scenario: "sessions", at: 5 * time.Minute, answer: whyNotAtHome,
+			asks:    "This session's cache is in eu-2: why did its request not go there?",
+			command: "wardrop why not ID --engine eu-2",
 		},
 	}
 }
