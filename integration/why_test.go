@@ -13,7 +13,9 @@ import (
 
 // recordedPlans are those that a member can explain, as EPOCH.VERSION.
 func (m *member) recordedPlans() (out []string) {
-	var answer struct{ Plans []struct{ Epoch, Version uint64 } }
+	var answer struct {
+		Plans []struct{ Epoch, Version uint64 }
+	}
 	m.get("http://"+m.admin+"/v1/plans", &answer)
 	for _, p := range answer.Plans {
 		out = append(out, fmt.Sprintf("%d.%d", p.Epoch, p.Version))

@@ -22,6 +22,7 @@ type question struct {
 	scenario            string
 	at                  time.Duration
 	change              func(*sim.Scenario) // before it is played; nil for nothing
+	trips               bool                // it is about a single request
 	// answer gives what the command says in words, and whether that is right is held against
 	// what the answer does not come from.
 	answer func(*moment) []string
@@ -43,7 +44,7 @@ func TestOperatorsQuestions(t *testing.T) {
 		for i, q := range all {
 			t.Run(q.name, func(t *testing.T) {
 				t.Parallel()
-				m := play(t, q.scenario, q.at, q.change)
+				m := play(t, q.scenario, q.at, q.change, q.trips)
 				m.command = q.command
 				words := q.answer(m)
 				text := strings.Join(words, "\n") + "\n"

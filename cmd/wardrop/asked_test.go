@@ -57,11 +57,11 @@ func questions() []question {
 			asks:    "e1 has been slow for half a minute, and nothing may move more than 5 % of the traffic at once: why have the weights not moved?",
 			command: "wardrop why change",
 		}, {
-			name: "black-hole-why-so-long", scenario: "black-hole", at: 5 * time.Minute, answer: whySoLong,
+			name: "black-hole-why-so-long", scenario: "black-hole", at: 5 * time.Minute, trips: true, answer: whySoLong,
 			asks:    "Why did this request take a quarter of a minute?",
 			command: "wardrop why request ID",
 		}, {
-			name: "sessions-why-not", scenario: "sessions", at: 5 * time.Minute, answer: whyNotAtHome,
+			name: "sessions-why-not", scenario: "sessions", at: 5 * time.Minute, trips: true, answer: whyNotAtHome,
 			asks:    "This session's cache is in eu-2: why did its request not go there?",
 			command: "wardrop why not ID --engine eu-2",
 		},
@@ -110,7 +110,7 @@ func (m *moment) part(cluster string, match func(*fleet.Engine) bool) float64 {
 // again plays the scenario with a change.
 func (m *moment) again(name string, until time.Duration, change func(*sim.Scenario)) *moment {
 	m.t.Helper()
-	return play(m.t, name, until, change)
+	return play(m.t, name, until, change, false)
 }
 
 func withoutEvents(s *sim.Scenario) { s.Events = nil }

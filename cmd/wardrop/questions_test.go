@@ -28,13 +28,13 @@ type moment struct {
 	sim.Planned
 	ticks   []sim.Planned
 	result  *sim.Result
-	trips   []sim.Trip // of the last minute, those that have ended
-	command string           // that is asked by
-	control *control.Control // with the history alone
+	trips   []sim.Trip // of the last minute, those that have ended; only if they are asked about
+	command string     // that is asked by
 }
 
-// play runs a scenario of scenarios/ up to an instant, as production would.
-func play(t *testing.T, name string, until time.Duration, change func(*sim.Scenario)) *moment {
+// play runs a scenario of scenarios/ up to an instant, as production would. Change is made before,
+// and trips says that single requests are asked about.
+func play(t *testing.T, name string, until time.Duration, change func(*sim.Scenario), trips bool) *moment {
 	t.Helper()
 	s, err := loadScenario(filepath.Join("..", "..", "scenarios", name+".yaml"))
 	require.NoError(t, err)
@@ -42,26 +42,35 @@ func play(t *testing.T, name string, until time.Duration, change func(*sim.Scena
 		change(s)
 	}
 	s.Shorten(until)
-	kept, err := history.Open(t.TempDir(), 1<<30)
-	require.NoError(t, err)
 	m := &moment{t: t, scenario: s}
-	var records suppose.Recorder
-	planned := func(p sim.Planned) {
+	o := sim.Options{Seed: 1, Planned: func(p sim.Planned) {
 		m.Planned = p
 		m.ticks = append(m.ticks, p)
-		for _, r := range records.Tick(recordOf(&p)) {
-			require.NoError(t, kept.Add(r))
+	}}
+	if trips {
+		o.Routed = func(x sim.Trip) {
+			if x.Arrived > until-time.Minute {
+				m.trips = append(m.trips, x)
+			}
 		}
 	}
-	routed := func(x sim.Trip) {
-		if x.Arrived > until-time.Minute {
-			m.trips = append(m.trips, x)
-		}
-	}
-	m.result, err = sim.Run(context.Background(), s, "optimal", sim.Policies()["optimal"], sim.Options{Seed: 1, Planned: planned, Routed: routed})
+	m.result, err = sim.Run(context.Background(), s, "optimal", sim.Policies()["optimal"], o)
 	require.NoError(t, err)
-	m.control = control.New(control.Options{Config: s.Config, Store: &store.Memory{}, History: kept, Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
 	return m
+}
+
+// recorded is a control plane that has recorded what there was to record.
+func (m *moment) recorded() *control.Control {
+	m.t.Helper()
+	kept, err := history.Open(m.t.TempDir(), 1<<30)
+	require.NoError(m.t, err)
+	var records suppose.Recorder
+	for i := range m.ticks {
+		for _, r := range records.Tick(recordOf(&m.ticks[i])) {
+			require.NoError(m.t, kept.Add(r))
+		}
+	}
+	return control.New(control.Options{Config: m.scenario.Config, Store: &store.Memory{}, History: kept, Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
 }
 
 // recordOf is what the control plane records of a tick.
@@ -116,7 +125,7 @@ func (m *moment) whatIf(c suppose.Changes) *suppose.Outcome {
 // changed asks as `wardrop why change` does, for the plans in force at two times.
 func (m *moment) changed(from, to time.Duration) *suppose.Change {
 	m.t.Helper()
-	c, err := m.control.WhyChange(m.t.Context(), m.planAt(from), m.planAt(to))
+	c, err := m.recorded().WhyChange(m.t.Context(), m.planAt(from), m.planAt(to))
 	require.NoError(m.t, err)
 	return c
 }
