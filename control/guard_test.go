@@ -3,6 +3,7 @@ package control
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"strings"
 	"testing"
@@ -106,6 +107,9 @@ func TestWhyChangeSaysWhatIsHeldBack(t *testing.T) {
 	require.Equal(t, "No weight changed.", c.Words[0])
 	require.Regexp(t, `^Held back by the rail movement: would move 100 % of all traffic at once .* 100 % of the traffic would have gone elsewhere: of demo at a, far would have got 100 % instead of 0 %\.$`, c.Words[1])
 	require.Len(t, c.Holds, 1)
+	text, err := json.Marshal(c)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"holds":[{"rail":"movement","reason":"would move 100 %`)
 	h := c.Holds[0]
 	require.Equal(t, "movement", h.Rail)
 	require.Zero(t, h.Until)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -113,6 +115,16 @@ func (m *moment) again(name string, until time.Duration, change func(*sim.Scenar
 	return play(m.t, name, until, change, false)
 }
 
+// figure reads a number that stands in an answer; form has it in parentheses.
+func (m *moment) figure(words []string, form string) float64 {
+	m.t.Helper()
+	found := regexp.MustCompile(form).FindStringSubmatch(strings.Join(words, "\n"))
+	require.NotNil(m.t, found, "%s in %v", form, words)
+	x, err := strconv.ParseFloat(found[1], 64)
+	require.NoError(m.t, err)
+	return x
+}
+
 func withoutEvents(s *sim.Scenario) { s.Events = nil }
 
 func whyFar(m *moment) []string {
@@ -207,6 +219,7 @@ func whyLost(m *moment) []string {
 	calm := m.again("region-lost", m.At+time.Second, withoutEvents)
 	require.InDelta(m.t, calm.partAt(before, "us", inRegion("us")), calm.part("us", inRegion("us")), near)
 	require.InDelta(m.t, newReference(m.View).part("us", inRegion("ap")), m.part("us", inRegion("ap")), 2*near)
+	require.InDelta(m.t, 100*m.part("us", called("ap-1")), m.figure(c.Words, `ap-1 from 0 % to ([0-9.]+) %`), 0.1)
 	return c.Words
 }
 
@@ -219,6 +232,8 @@ func whoIsRefused(m *moment) []string {
 	over := demand["critical"] + demand["standard"] + demand["batch"] - capacity(m.View)
 	require.InDelta(m.t, over/demand["batch"], w.Shed["batch"], 1e-3, "what does not fit is taken of the least important")
 	require.Zero(m.t, w.Shed["critical"]+w.Shed["standard"])
+	require.InDelta(m.t, 100*over/demand["batch"], m.figure(words, `^Refused are ([0-9.]+) % of batch requests`), 0.1)
+	require.InDelta(m.t, over, m.figure(words, `\(([0-9.]+)/s\), none of standard or critical: every engine is full`), 0.1)
 	return words
 }
 
@@ -241,6 +256,9 @@ func (m *moment) follows(o *suppose.Outcome, came *moment, cluster string) {
 	require.Empty(m.t, o.After.Shed)
 	require.InEpsilon(m.t, suppose.TotalsOf(came.Plan).Seconds, o.After.Seconds, near)
 	require.InEpsilon(m.t, newReference(came.View).seconds(), o.After.Seconds, near)
+	require.Equal(m.t, "Nothing would be refused.", o.Words[0])
+	require.InEpsilon(m.t, suppose.TotalsOf(came.Plan).Seconds, m.figure(o.Words, `A request would take ([0-9.]+) s in the mean`), near)
+	require.InDelta(m.t, 1e3*(suppose.TotalsOf(came.Plan).Seconds-suppose.TotalsOf(m.Plan).Seconds), m.figure(o.Words, `, ([0-9.]+) ms longer than now`), 100)
 	for _, region := range []string{"eu", "us", "ap"} {
 		require.InDelta(m.t, came.part(cluster, inRegion(region)), partOf(o.Plan, came.View, cluster, inRegion(region)), 2*near, region)
 	}
@@ -268,8 +286,10 @@ func whereAnother(m *moment) []string {
 	}
 	var b strings.Builder
 	require.NoError(m.t, writeAdvice(&b, a))
-	words, _, _ := strings.Cut(b.String(), "\n\n")
-	return strings.Split(words, "\n")
+	text, _, _ := strings.Cut(b.String(), "\n\n")
+	words := strings.Split(text, "\n")
+	require.InEpsilon(m.t, 1e3*saved["a"], m.figure(words, `^Another engine like near for demo in a would save a request ([0-9.]+) ms`), 0.1)
+	return words
 }
 
 func cautious(s *sim.Scenario) { s.Config.Control.Guard.Movement = 0.05 }
@@ -286,6 +306,7 @@ func whyNotMoved(m *moment) []string {
 			require.InDelta(m.t, newReference(p.View).part("c", called("e1")), h.Moves[0].After, near)
 		}
 	}
+	require.InDelta(m.t, 100*h.Moves[0].After, m.figure(c.Words, `e1 would have got ([0-9.]+) % instead`), 0.1)
 	free := m.again("slow-engine", m.At+time.Second, nil)
 	require.Less(m.t, free.part("c", called("e1")), 0.12)
 	return c.Words
