@@ -14,6 +14,7 @@ import (
 	"github.com/wardrop-lb/wardrop/admin"
 	"github.com/wardrop-lb/wardrop/explain"
 	"github.com/wardrop-lb/wardrop/internal/testaddr"
+	"github.com/wardrop-lb/wardrop/suppose"
 )
 
 // controlPlane is a control plane that plans a file's expected demand: no data plane
@@ -256,6 +257,15 @@ func TestSuppose(t *testing.T) {
 	require.Regexp(t, `near .* demand [+-]0\.\d+`, out)
 	out = say("why", "weight", "--cluster", "a", "--model", "demo", "--engine", "far")
 	require.Contains(t, out, "It would get some at a demand of ")
+
+	// A distance typed wrong is held back; what would have moved is said in text and in JSON.
+	c.edit("c: 5ms}", "c: 1000s}")
+	c.until("it is said", func() bool { return strings.Contains(say("why", "change"), "Held back by the rail movement") })
+	var held suppose.Change
+	require.NoError(t, json.Unmarshal([]byte(say("why", "change", "--json")), &held))
+	require.Equal(t, "movement", held.Holds[0].Rail)
+	require.Contains(t, held.Holds[0].Reason, "would move")
+	require.NotEmpty(t, held.Holds[0].Moves)
 
 	for want, args := range map[string][]string{
 		"nothing is supposed to be different":   {"what-if"},
