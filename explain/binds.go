@@ -10,13 +10,14 @@ import (
 
 // Bind is a constraint without which the row's weights would be others.
 type Bind struct {
-	// What binds: "load", "tokens" or "slots" of an engine, an "override" of one, or "shed", the
-	// refusal of a priority.
+	// What binds: "load", "tokens" or "slots" of an engine, an "override" of one, the "ramp" of one
+	// that is cold, or "shed", the refusal of a priority.
 	What string `json:"what"`
 	Who  string `json:"who"` // the engine, or the priority
 	// Price is what it costs the row's next request there, in seconds; 0 of what is refused.
 	Price float64 `json:"price,omitempty"`
-	// Fraction is what is refused, or what part of its capacity an override leaves an engine.
+	// Fraction is what is refused, or what part of its capacity an override or its ramp leaves an
+	// engine.
 	Fraction float64 `json:"fraction,omitempty"`
 }
 
@@ -30,8 +31,8 @@ const (
 // atCap is the part of its capacity from which an engine is full.
 const atCap = 0.999
 
-// binding lists the constraints that bind the row; pins are the overrides in force by key.
-func (w *Weight) binding(pins map[string]string) {
+// binding lists the constraints that bind the row.
+func (w *Weight) binding(known *Known) {
 	for i := range w.Engines {
 		x := &w.Engines[i]
 		if x.Weight < trace && x.Terms.Cap < negligible {
@@ -39,9 +40,8 @@ func (w *Weight) binding(pins map[string]string) {
 		}
 		for _, limit := range x.Full {
 			b := Bind{What: limit, Who: x.Engine, Price: x.Terms.Cap}
-			if part, ok := pins[capKey+x.Engine]; ok && limit == "load" {
-				b.What = "override"
-				_, _ = fmt.Sscan(part, &b.Fraction)
+			if limit == "load" {
+				b.What, b.Fraction = known.limit(x.Engine)
 			}
 			w.Binds = append(w.Binds, b)
 		}
@@ -52,6 +52,27 @@ func (w *Weight) binding(pins map[string]string) {
 			w.Binds = append(w.Binds, Bind{What: "shed", Who: name, Fraction: f})
 		}
 	}
+}
+
+// limit says what the limit on an engine's load comes from, and what part of its capacity it is.
+func (k *Known) limit(engine string) (what string, part float64) {
+	ramp := 0.0
+	if k.View != nil {
+		for i := range k.View.Engines {
+			if k.View.Engines[i].Name == engine {
+				ramp = k.View.Engines[i].Ramp
+			}
+		}
+	}
+	if value, ok := k.Overrides[capKey+engine]; ok {
+		if _, err := fmt.Sscan(value, &part); err == nil && (ramp == 0 || part <= ramp) {
+			return "override", part
+		}
+	}
+	if ramp > 0 {
+		return "ramp", ramp
+	}
+	return "load", 0
 }
 
 // boundWords says which constraints bind, in a sentence for each kind.
@@ -77,8 +98,11 @@ func (w *Weight) boundWords() (out []string) {
 		}
 	}
 	for _, b := range w.Binds {
-		if b.What == "override" {
+		switch b.What {
+		case "override":
 			out = append(out, fmt.Sprintf("An override keeps %s at %.3g %% of its capacity, which costs %s.", b.Who, 100*b.Fraction, seconds(b.Price)))
+		case "ramp":
+			out = append(out, fmt.Sprintf("%s has just come, and may have %.3g %% of its capacity so far, which costs %s.", b.Who, 100*b.Fraction, seconds(b.Price)))
 		}
 	}
 	return out

@@ -183,6 +183,8 @@ func (w *Weight) made() string {
 	switch {
 	case w.Frozen:
 		return "An override freezes all weights: they are the last plan's, on the engines that live."
+	case w.Policy == "held" && w.hold != "":
+		return "These are the last plan's weights, on the engines that live; a guard rail holds the policy's plan back: " + w.hold + "."
 	case w.Policy == "held":
 		return "A guard rail holds the policy's plan back: these are the last plan's weights, on the engines that live."
 	case w.Policy == "rescale":

@@ -29,12 +29,12 @@ func one(policy string, arcs []fleet.Arc, engines ...fleet.EngineLoad) *fleet.Pl
 
 // cases are what operators may come across, each with its words in testdata/words.txt.
 func cases() map[string]struct {
-	plan *fleet.Plan
-	pins map[string]string
+	plan  *fleet.Plan
+	known Known
 } {
 	type c = struct {
-		plan *fleet.Plan
-		pins map[string]string
+		plan  *fleet.Plan
+		known Known
 	}
 	out := map[string]c{
 		"congestion against distance": {plan: one("optimal", []fleet.Arc{{Network: 0.005}, {Weight: 1, Network: 0.195}},
@@ -51,7 +51,7 @@ func cases() map[string]struct {
 			fleet.EngineLoad{Load: 60, Latency: 0.5}, fleet.EngineLoad{Load: 60, Latency: 0.5})},
 		"a cap": {plan: one("optimal", []fleet.Arc{{Weight: 0.5}, {Weight: 0.5, Network: 0.2}},
 			fleet.EngineLoad{Load: 100, Latency: 0.5, Cap: 0.2}, fleet.EngineLoad{Load: 50, Latency: 0.5})},
-		"a cap that an override sets": {pins: map[string]string{"cap/e1": "0.5"}, plan: one("optimal", []fleet.Arc{{Weight: 0.5}, {Weight: 0.5, Network: 0.2}},
+		"a cap that an override sets": {known: Known{Overrides: map[string]string{"cap/e1": "0.5"}}, plan: one("optimal", []fleet.Arc{{Weight: 0.5}, {Weight: 0.5, Network: 0.2}},
 			fleet.EngineLoad{Load: 100, Latency: 0.5, Cap: 0.2}, fleet.EngineLoad{Load: 50, Latency: 0.5})},
 		"one engine": {plan: one("optimal", []fleet.Arc{{Weight: 1}}, fleet.EngineLoad{Load: 50, Latency: 0.5})},
 		"no engine":  {plan: one("optimal", nil)},
@@ -61,9 +61,13 @@ func cases() map[string]struct {
 			fleet.EngineLoad{Latency: 0.5}, fleet.EngineLoad{Load: 10, Latency: 0.5})},
 		"held back": {plan: one("held", []fleet.Arc{{Weight: 0.5}, {Weight: 0.5, Network: 0.2}},
 			fleet.EngineLoad{Load: 10, Latency: 0.5}, fleet.EngineLoad{Load: 10, Latency: 0.5})},
-		"frozen": {pins: map[string]string{"freeze": ""}, plan: one("rescale", []fleet.Arc{{Weight: 0.5}, {Weight: 0.5, Network: 0.2}},
+		"frozen": {known: Known{Overrides: map[string]string{"freeze": ""}}, plan: one("rescale", []fleet.Arc{{Weight: 0.5}, {Weight: 0.5, Network: 0.2}},
 			fleet.EngineLoad{Load: 10, Latency: 0.5}, fleet.EngineLoad{Load: 10, Latency: 0.5})},
 	}
+	cold := &fleet.View{Engines: []fleet.Engine{{Name: "e1", Ramp: 0.3}}}
+	out["a cold engine"] = c{plan: out["a cap"].plan, known: Known{View: cold}}
+	out["a cold engine that an override caps"] = c{plan: out["a cap"].plan, known: Known{View: cold, Overrides: map[string]string{"cap/e1": "0.5"}}}
+	out["held back, and why"] = c{plan: out["held back"].plan, known: Known{Hold: "would move too much"}}
 	shed := one("optimal", []fleet.Arc{{Weight: 0.5}, {Weight: 0.5}}, fleet.EngineLoad{Load: 100, Latency: 0.5, Cap: 9}, fleet.EngineLoad{Load: 100, Latency: 0.5, Cap: 9})
 	shed.Rows[0].Demand, shed.Rows[0].Rate, shed.Rows[0].Shed = [3]float64{50, 150, 100}, 300, [3]float64{0, 0.25, 1}
 	out["shed"] = c{plan: shed}
@@ -77,7 +81,7 @@ func TestWordsOfWeights(t *testing.T) {
 	all := cases()
 	var b strings.Builder
 	for _, name := range sortedKeys(all) {
-		w, err := NewWeight(all[name].plan, "c", "m", "", all[name].pins)
+		w, err := all[name].known.Weight(all[name].plan, "c", "m", "")
 		require.NoError(t, err)
 		fmt.Fprintf(&b, "%s:\n", name)
 		for _, s := range w.Words {

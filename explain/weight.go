@@ -35,6 +35,8 @@ type Weight struct {
 	Binds    []Bind       `json:"binds"`
 	// Words says what decides, the most important first.
 	Words []string `json:"words"`
+
+	hold string // why the policy's plan is held back
 }
 
 // EngineWeight is one engine of an explained row.
@@ -52,10 +54,24 @@ type EngineWeight struct {
 	Dearer float64 `json:"dearer"`
 }
 
-// NewWeight explains the row of a (cluster, model), or one engine of it when engine is not empty,
-// by the plan's recorded terms. pins are the overrides in force when it was made, by key and
-// value. The error says what is not there and what is.
+// Known is what else was recorded with a plan; all of it may be absent.
+type Known struct {
+	// Overrides are those in force, by key and value.
+	Overrides map[string]string
+	// Hold is why a guard rail holds the policy's plan back.
+	Hold string
+	// View is what the plan was made of.
+	View *fleet.View
+}
+
+// NewWeight explains a row as Known.Weight does; pins are the overrides in force.
 func NewWeight(p *fleet.Plan, cluster, model, engine string, pins map[string]string) (*Weight, error) {
+	return Known{Overrides: pins}.Weight(p, cluster, model, engine)
+}
+
+// Weight explains the row of a (cluster, model), or one engine of it when engine is not empty,
+// by the plan's recorded terms. The error says what is not there and what is.
+func (k Known) Weight(p *fleet.Plan, cluster, model, engine string) (*Weight, error) {
 	r := p.Row(cluster, model)
 	if r == nil {
 		return nil, fmt.Errorf("the plan has no row for cluster %q and model %q: it has %s", cluster, model, rowNames(p))
@@ -65,19 +81,20 @@ func NewWeight(p *fleet.Plan, cluster, model, engine string, pins map[string]str
 		Rate: r.Rate, Shed: newRow(p, r).Shed, Demand: map[string]float64{}, Level: level(p, r),
 		Compared: []Comparison{}, Binds: []Bind{},
 	}
-	_, w.Frozen = pins[freezeKey]
+	_, w.Frozen = k.Overrides[freezeKey]
+	w.hold = k.Hold
 	for k, d := range r.Demand {
 		w.Demand[fleet.Priority(k).String()] = d
 	}
 	w.setEngines(p, r)
-	w.binding(pins)
+	w.binding(&k)
 	if engine == "" {
 		w.Words = slices.Concat(w.shedWords(), w.verdict(), w.boundWords())
 		return w, nil
 	}
 	i := slices.IndexFunc(w.Engines, func(x EngineWeight) bool { return x.Engine == engine })
 	if i < 0 {
-		if _, ok := pins[drainKey+engine]; ok {
+		if _, ok := k.Overrides[drainKey+engine]; ok {
 			return nil, fmt.Errorf("an override drains engine %q: it is in no plan", engine)
 		}
 		return nil, fmt.Errorf("engine %q does not serve %q in this plan", engine, model)

@@ -59,6 +59,10 @@ func questions() []question {
 			asks:    "e1 has been slow for half a minute, and nothing may move more than 5 % of the traffic at once: why have the weights not moved?",
 			command: "wardrop why change",
 		}, {
+			name: "rolling-restart-why-little", scenario: "rolling-restart", at: 3*time.Minute + 7*time.Second, answer: whyLittle,
+			asks:    "e1 has been back from its restart for seven seconds: why does it get so little?",
+			command: "wardrop why weight --cluster c --model chat --engine e1",
+		}, {
 			name: "black-hole-why-so-long", scenario: "black-hole", at: 5 * time.Minute, trips: true, answer: whySoLong,
 			asks:    "Why did this request take a quarter of a minute?",
 			command: "wardrop why request ID",
@@ -310,4 +314,17 @@ func whyNotMoved(m *moment) []string {
 	free := m.again("slow-engine", m.At+time.Second, nil)
 	require.Less(m.t, free.part("c", called("e1")), 0.12)
 	return c.Words
+}
+
+func whyLittle(m *moment) []string {
+	w, words := m.weight("c", "chat", "e1")
+	gone := m.scenario.Events[0]
+	require.Equal(m.t, []any{"e1", "drain", config.Duration(3 * time.Minute)}, []any{gone.Engine, gone.Do, gone.At + gone.For}, "it comes back then")
+	whole := 0.9 * saturation(m.engine("e1").Profile)
+	require.InEpsilon(m.t, w.Engines[0].Load, m.figure(words, `may have ([0-9.]+) % of its capacity so far`)/100*whole, 0.01)
+	require.Less(m.t, w.Engines[0].Weight, 0.1)
+	// Some ticks later it has its part.
+	after := m.again("rolling-restart", 3*time.Minute+30*time.Second, nil)
+	require.InDelta(m.t, 0.2, after.part("c", called("e1")), near)
+	return words
 }

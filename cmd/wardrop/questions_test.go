@@ -101,7 +101,7 @@ func (m *moment) tickAt(at time.Duration) sim.Planned {
 // weight asks as `wardrop why weight` does.
 func (m *moment) weight(cluster, model, engine string) (*explain.Weight, []string) {
 	m.t.Helper()
-	w, err := explain.NewWeight(m.Plan, cluster, model, engine, nil)
+	w, err := explain.Known{View: m.View}.Weight(m.Plan, cluster, model, engine)
 	require.NoError(m.t, err)
 	words := w.Words
 	if engine != "" && w.Engines[0].Weight == 0 {
