@@ -246,12 +246,12 @@ func TestSuppose(t *testing.T) {
 	require.Contains(t, out, "of the traffic would go elsewhere")
 	require.Contains(t, say("what-if", "--demand", "*/*=1"), "\nNo weight would change")
 	require.Contains(t, say("advise"), "DESIRED")
-	first := say("why", "change", "--list")
+	first := say("plans")
 	require.Regexp(t, `^\d+\.1 `, first)
 
 	c.edit("rate: 120", "rate: 12")
 	c.until("there is another plan", func() bool { p := c.plan(); return p != nil && p.Version > 1 })
-	c.until("it is recorded", func() bool { return say("why", "change", "--list") != first })
+	c.until("it is recorded", func() bool { return say("plans") != first })
 	out = say("why", "change")
 	require.Contains(t, out, "Demand accounts for 100 % of what moved: standard for demo of a from 120 to 12 requests/s.")
 	require.Regexp(t, `near .* demand [+-]0\.\d+`, out)
@@ -267,11 +267,21 @@ func TestSuppose(t *testing.T) {
 	require.Contains(t, held.Holds[0].Reason, "would move")
 	require.NotEmpty(t, held.Holds[0].Moves)
 
+	lines := strings.Split(strings.TrimSpace(say("plans", "--records")), "\n")
+	require.GreaterOrEqual(t, len(lines), 2)
+	var record suppose.Record
+	require.NoError(t, json.Unmarshal([]byte(lines[0]), &record))
+	require.EqualValues(t, 1, record.Version)
+	require.NotEmpty(t, record.View.Engines)
+	require.NotEmpty(t, record.Plan.Rows)
+	require.NotContains(t, say("plans", "--from", fmt.Sprintf("%d.2", record.Epoch)), strings.TrimSpace(first))
+
 	for want, args := range map[string][]string{
 		"nothing is supposed to be different":   {"what-if"},
 		"write it CLUSTER/MODEL=FACTOR":         {"what-if", "--demand", "a=2"},
 		`there is no engine "x" to drain`:       {"what-if", "--drain", "x"},
 		`"7" is no plan`:                        {"why", "change", "--from", "7", "--to", "8"},
+		`--from: "8" is no plan`:                {"plans", "--from", "8"},
 		"there is no record of that plan: 1.99": {"why", "change", "--from", "1.99", "--to", "1.100"},
 	} {
 		code, _, errors := wardrop(t, append(args, "-c", c.file)...)

@@ -42,6 +42,7 @@ type cli struct {
 	Why        whyCmd        `cmd:"" help:"Ask a running control plane why."`
 	WhatIf     whatIfCmd     `cmd:"" name:"what-if" help:"Ask what plan would follow if engines, demand or distances were different."`
 	Advise     adviseCmd     `cmd:"" help:"Ask where another engine would save time, which one idles, which distance hurts."`
+	Plans      plansCmd      `cmd:"" help:"List the plans of the last day, or write them whole as lines of JSON."`
 	Decisions  decisionsCmd  `cmd:"" help:"Write the decisions that data planes remember, as lines of JSON."`
 	Replay     replayCmd     `cmd:"" help:"Make recorded decisions again, offline: each must come out the same."`
 	Status     statusCmd     `cmd:"" help:"Show how a running control plane and its data planes are; exit 1 if something is wrong."`

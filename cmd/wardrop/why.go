@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/wardrop-lb/wardrop/admin"
 	"github.com/wardrop-lb/wardrop/history"
@@ -68,7 +67,6 @@ type whyChangeCmd struct {
 	adminFlags
 	From string `help:"The plan before, EPOCH.VERSION as the status shows it. Default: the one recorded before --to." placeholder:"PLAN"`
 	To   string `help:"The plan after. Default: the newest." placeholder:"PLAN"`
-	List bool   `help:"List the plans that are recorded instead."`
 	Most int    `help:"Show so many weights." default:"20"`
 	JSON bool   `help:"Print JSON."`
 }
@@ -82,15 +80,6 @@ func (c *whyChangeCmd) Run(env *environment) error {
 	plans, err := a.Plans(env.ctx)
 	if err != nil {
 		return err
-	}
-	if c.List {
-		if c.JSON {
-			return writeJSON(env.stdout, plans)
-		}
-		for _, p := range plans.Plans {
-			fmt.Fprintf(env.stdout, "%d.%d  %s\n", p.Epoch, p.Version, p.Time.Local().Format(time.DateTime))
-		}
-		return nil
 	}
 	if err := c.between(plans.Plans); err != nil {
 		return err
@@ -107,7 +96,7 @@ func (c *whyChangeCmd) Run(env *environment) error {
 
 // between fills in the plans that were not given.
 func (c *whyChangeCmd) between(plans []history.Entry) error {
-	name := func(i int) string { return fmt.Sprintf("%d.%d", plans[i].Epoch, plans[i].Version) }
+	name := func(i int) string { return planName(&plans[i]) }
 	if c.To == "" && len(plans) > 0 {
 		c.To = name(len(plans) - 1)
 	}
@@ -117,7 +106,7 @@ func (c *whyChangeCmd) between(plans []history.Entry) error {
 		}
 	}
 	if c.From == "" || c.To == "" {
-		return errors.New("no plan is recorded yet, or not that one (--list shows them)")
+		return errors.New("no plan is recorded yet, or not that one (wardrop plans shows them)")
 	}
 	return nil
 }
