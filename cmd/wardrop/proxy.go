@@ -64,7 +64,11 @@ func (c *proxyCmd) Run(env *environment) error {
 	s := newServers(env.ctx)
 	s.http("requests", requests, plane.Handler(), time.Duration(cfg.Proxy.Drain))
 	s.http("admin", adminListener, admin.Proxy(plane, registry), time.Second)
-	s.run("data plane", func(ctx context.Context) error { plane.Run(ctx); return nil })
+	s.run("data plane", func(ctx context.Context) error {
+		forgetPages()
+		plane.Run(ctx)
+		return nil
+	})
 	fmt.Fprintf(env.stdout, "data plane of %s: OpenAI requests at http://%s/v1, admin at http://%s\n",
 		c.Cluster, requests.Addr(), adminListener.Addr())
 	return s.wait()
