@@ -392,6 +392,7 @@ func (up *fleetUp) announceCommands(w io.Writer, adminURL string) {
 	fmt.Fprintf(w, "Try:\n  curl %s/v1/chat/completions -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}'\n",
 		p.url, p.Snapshot().Rows[0].Model)
 	fmt.Fprintf(w, "  wardrop why weight --cluster %s --model %s --admin %s\n", p.cluster, p.Snapshot().Rows[0].Model, strings.TrimPrefix(adminURL, "http://"))
+	fmt.Fprintf(w, "  or look: %s in a browser shows the dashboard\n", adminURL)
 	fmt.Fprintf(w, "Admin: control plane %s", adminURL)
 	for _, p := range up.planes {
 		fmt.Fprintf(w, ", %s http://%s", p.cluster, p.admin)

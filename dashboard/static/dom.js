@@ -93,8 +93,10 @@ export function rate(x) {
   if (x === 0) return "0";
   if (x < 10) return x.toFixed(2);
   if (x < 100) return x.toFixed(1);
-  return Math.round(x).toString().replace(/\B(?=(\d{3})+$)/g, "\u202f");
+  return count(Math.round(x));
 }
+
+export const count = (n) => n.toString().replace(/\B(?=(\d{3})+$)/g, "\u202f");
 
 export function seconds(x) {
   if (x === undefined || x === null) return "–";

@@ -5,7 +5,8 @@ import { s, attr, text, keyed, rate, percent, seconds, href } from "./dom.js";
 import { priceScale } from "./scale.js";
 import { land } from "./land.js";
 
-const margin = 46;
+const margin = 46; // pixels
+const most = 60; // flows that are drawn: more would hide each other
 
 export function geography() {
   const earth = s("path", { class: "land", d: land });
@@ -69,11 +70,14 @@ function draw(parts, m, width) {
   attr(parts.earth, "stroke-width", line.toFixed(2));
   const list = flowsOf(m, by);
   const color = priceScale(list.map((f) => f.price));
-  const most = Math.max(1e-9, ...list.map((f) => f.rate));
-  keyed(parts.curves, list.filter((f) => f.a !== f.b), (f) => f.key, () => s("path", { fill: "none", "stroke-linecap": "round" }, s("title")), (p, f) => {
+  const ways = list.filter((f) => f.a !== f.b);
+  const drawn = ways.slice(0, most);
+  const unit = Math.min(16 / Math.max(1e-9, drawn[0]?.rate ?? 0), 420 / Math.max(1e-9, drawn.reduce((a, f) => a + f.rate, 0)));
+  color.drawn = ways.length > most ? `The ${most} largest of ${ways.length} flows between places are drawn.` : "";
+  keyed(parts.curves, drawn, (f) => f.key, () => s("path", { fill: "none", "stroke-linecap": "round" }, s("title")), (p, f) => {
     attr(p, "d", way(f.a, f.b, around));
     attr(p, "stroke", color.color(f.price));
-    attr(p, "stroke-width", Math.max(1.2, (16 * f.rate) / most).toFixed(1));
+    attr(p, "stroke-width", Math.max(1.2, unit * f.rate).toFixed(1));
     text(p.firstChild, `${f.a.name} to ${f.b.name}: ${rate(f.rate)} requests/s at ${seconds(f.price)}`);
   });
   drawPlaces(parts.places, all, color, Math.max(1e-9, ...all.map((p) => p.region?.capacity ?? 0)), width);
@@ -95,13 +99,29 @@ function curve(a, b) {
   return `M${a.x.toFixed(1)} ${a.y.toFixed(1)}Q${mx.toFixed(1)} ${my.toFixed(1)} ${b.x.toFixed(1)} ${b.y.toFixed(1)}`;
 }
 
+// labelled are the places whose names have room: those with the most capacity come first.
+function labelled(all, most) {
+  const taken = all.map((p) => [p.x - 13, p.y - 13, p.x + 13, p.y + 13, p]), out = new Set();
+  for (const p of [...all].sort((a, b) => (b.region?.capacity ?? 0) - (a.region?.capacity ?? 0) || (a.name < b.name ? -1 : 1))) {
+    const w = 4 + 3.6 * Math.max(p.name.length, 9), y = p.y + radiusOf(p, most) + 20;
+    const box = [p.x - w, y - 12, p.x + w, y + 18];
+    if (taken.some((t) => t[4] !== p && box[0] < t[2] && box[2] > t[0] && box[1] < t[3] && box[3] > t[1])) continue;
+    taken.push(box);
+    out.add(p);
+  }
+  return out;
+}
+
+const radiusOf = (p, most) => (p.region ? 6 + 9 * Math.sqrt(p.region.capacity / most) * (most > 0 ? 1 : 0) : 5);
+
 function drawPlaces(parent, all, color, most, width) {
-  const few = all.length <= 16;
+  const small = all.length > 12 ? 0.6 : 1;
+  const named = labelled(all, most);
   keyed(parent, all, (p) => p.name, () => s("a", { class: "node" }, s("circle", { class: "hit" }), s("circle", { class: "disc" }), s("circle", { class: "ring back" }), s("circle", { class: "ring" }),
     s("text", { "text-anchor": "middle" }, s("tspan", { class: "name" }), s("tspan", { dy: "1.2em", class: "figure" })), s("title")), (g, p) => {
     const [hit, disc, back, ring, label, title] = g.children;
     const r = p.region;
-    const radius = r ? 7 + 9 * Math.sqrt(r.capacity / most) : 5;
+    const radius = small * radiusOf(p, most);
     const full = r && r.capacity > 0 ? r.load / r.capacity : 0;
     for (const c of [hit, disc, back, ring]) {
       attr(c, "cx", p.x.toFixed(1));
@@ -116,9 +136,9 @@ function drawPlaces(parent, all, color, most, width) {
     attr(ring, "stroke-dasharray", `${(full * around).toFixed(1)} ${around.toFixed(1)}`);
     attr(ring, "transform", `rotate(-90 ${p.x.toFixed(1)} ${p.y.toFixed(1)})`);
     for (const t of label.children) attr(t, "x", Math.min(width - 34, Math.max(34, p.x)).toFixed(1));
-    attr(label, "y", (p.y + radius + 20).toFixed(1));
-    text(label.firstChild, p.name);
-    text(label.lastChild, few && r ? `${percent(full)} used${p.shed > 0 ? ", sheds" : ""}` : "");
+    attr(label, "y", (p.y + radius + 18).toFixed(1));
+    text(label.firstChild, named.has(p) ? p.name : "");
+    text(label.lastChild, named.has(p) && r ? `${percent(full)} used${p.shed > 0 ? ", sheds" : ""}` : "");
     text(title, `${p.name}: ${r ? `${rate(r.load)} of ${rate(r.capacity)} requests/s, price ${seconds(r.price)}, ${r.engines} engines` : "no engines"}; ${rate(p.arrives)} arrive (${p.clusters.join(", ") || "no cluster"})`);
     attr(g, "href", r ? href("engines", { region: p.name }) : href("weights", { cluster: p.clusters[0] }));
   });

@@ -1,6 +1,6 @@
 // The first page: what flows from where to where, and what it costs.
 
-import { h, s, attr, text, card, table, rate, seconds, percent, utilisation, select, href } from "./dom.js";
+import { h, s, attr, text, table, count, rate, seconds, percent, utilisation, select, href } from "./dom.js";
 import { live } from "./live.js";
 import { flows } from "./flows.js";
 import { geography } from "./geography.js";
@@ -93,7 +93,7 @@ function totals(tiles, m) {
   tiles[0].set(`${rate(t.rate)}/s`, `${m.clusters.length} ${m.clusters.length === 1 ? "cluster" : "clusters"}`);
   tiles[1].set(seconds(t.seconds), "network included");
   tiles[2].set(t.shed > 0 ? `${rate(t.shed)}/s` : "none", t.shed > 0 ? `${percent(t.shed / t.rate)} of what arrives` : "all that arrives is served", t.shed > 0 ? "shed" : null);
-  tiles[3].set(`${t.live} of ${t.engines}`, `${t.used} used${t.full ? `, ${t.full} full` : ""}`, t.live < t.engines ? "away" : null);
+  tiles[3].set(t.live < t.engines ? `${count(t.live)} of ${count(t.engines)}` : count(t.live), `${t.live < t.engines ? "" : "all in the plan, "}${count(t.used)} used${t.full ? `, ${count(t.full)} full` : ""}`, t.live < t.engines ? "away" : null);
   tiles[4].set(fullest ? percent(utilisation(fullest.load, fullest.capacity)) : "–", fullest?.name ?? "no engine has load");
   tiles[5].set(t.data_planes, m.policy ? `${m.policy}, a tick takes ${seconds(m.tick_seconds)}` : "no plan yet");
 }
@@ -112,13 +112,15 @@ function options(node, m, chosen) {
 function scaleLegend() {
   const low = h("span"), high = h("span"), shed = h("span", { class: "shed-key", hidden: true }, "refused");
   const boxes = [0, 1, 2, 3, 4].map((i) => s("rect", { x: i * 24, width: 24, height: 10 }));
-  const node = h("p", { class: "legend" }, h("span", null, "Width: requests/s. Colour: price, "), low, s("svg", { width: 120, height: 10, "aria-hidden": "true" }, boxes), high, shed);
+  const drawn = h("span");
+  const node = h("p", { class: "legend" }, h("span", null, "Width: requests/s. Colour: price, "), low, s("svg", { width: 120, height: 10, "aria-hidden": "true" }, boxes), high, shed, drawn);
   return {
     node,
     update(scale, m) {
       boxes.forEach((b, i) => attr(b, "fill", scale.stops[i]));
       text(low, seconds(scale.low));
       text(high, seconds(scale.high));
+      text(drawn, scale.drawn ?? "");
       shed.hidden = !(m.totals.shed > 0);
     },
   };

@@ -54,7 +54,7 @@ function whyNot(id) {
 // probes lists what the decision looked at, in order.
 function probes(d) {
   const t = table("What was looked at, in order", [
-    { head: "Look", cell: (p) => p.look }, { head: "Engine", cell: (p) => p.engine ?? "the row", link: (p) => (p.engine ? href("engine", { name: p.engine }) : null) },
+    { head: "Look", cell: (p) => p.look }, { head: "Engine", cell: (p) => (p.engine ? h("a", { href: href("engine", { name: p.engine }) }, p.engine) : "the row") },
     { head: "Found", cell: (p) => p.state }, { head: "In flight", number: true, cell: (p) => p.in_flight }, { head: "Bound", number: true, cell: (p) => (p.bound ? Math.round(p.bound) : "–") },
   ]);
   t.update(d.probes.map((p, i) => ({ ...p, i })), (p) => p.i);
