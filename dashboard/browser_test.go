@@ -187,6 +187,14 @@ func (b *tab) healthy(origin string) {
 	}
 }
 
+// past waits for a picture to have something to show: until the page is open for so many seconds.
+func (b *tab) past(seconds int) {
+	b.t.Helper()
+	if *update {
+		b.until(fmt.Sprintf("performance.now() > %d", 1000*seconds))
+	}
+}
+
 // shoot writes a screenshot of the docs, if asked to: a palette keeps it small.
 func (b *tab) shoot(name string) {
 	b.t.Helper()

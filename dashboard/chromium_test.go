@@ -42,6 +42,7 @@ func TestChromiumMap(t *testing.T) {
 		b.until("document.querySelector('.tiles').innerText !== " + quote(before))
 	}
 	b.until("document.querySelectorAll('main tbody tr').length >= 9")
+	b.past(6)
 	b.shoot("map")
 	b.visit(f.url("#/?view=flows"), "svg.flows .ribbons path")
 	require.Positive(t, eval[int](b, "document.querySelectorAll('svg.flows .node[href]').length"))
@@ -138,18 +139,29 @@ func TestChromiumWeights(t *testing.T) {
 	f := startFleet(t, world, "")
 	b := open(t, 1280, 1000, false)
 	b.visit(f.url("#/weights?cluster=europe&model=chat"), ".chart path")
+	b.past(20)
 	require.NoError(t, f.client().Override(t.Context(), store.Override{Kind: control.OverrideDrain, Subject: "fra-1"}))
+	b.past(35)
 	b.until("document.querySelectorAll('.chart .mark').length > 0 && [...document.querySelectorAll('.changes button')].length > 0")
-	b.do(chromedp.Evaluate[chromedp.Void]("[...document.querySelectorAll('.changes button')].at(-1).scrollIntoView({ block: 'nearest' })"))
-	b.until(`(() => {
-		for (const button of document.querySelectorAll('.changes button')) if (!button.dataset.tried) { button.dataset.tried = "1"; button.click(); break; }
-		return [...document.querySelectorAll('.words strong')].some((e) => e.innerText.startsWith('override'));
-	})()`)
+	require.True(t, b.chooseChange("override"), "no change was by the override")
 	b.do(chromedp.Evaluate[chromedp.Void]("scrollTo(0, 0)"))
 	b.shoot("weights")
 	b.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('select[name=by]').value = 'engines', document.querySelector('select[name=by]').dispatchEvent(new Event('change'))"))
 	b.until("document.querySelector('.key').innerText.includes('fra-2')")
 	b.healthy("http://" + f.addr)
+}
+
+// chooseChange chooses one change after the other until one was moved by an input.
+func (b *tab) chooseChange(input string) bool {
+	b.t.Helper()
+	for n := 0; n < eval[int](b, "document.querySelectorAll('.changes button').length"); n++ {
+		plan := eval[string](b, fmt.Sprintf("(() => { const e = document.querySelectorAll('.changes button')[%d]; e.click(); return e.innerText.match(/plan (\\S+)/)[1]; })()", n))
+		b.until("document.querySelector('.error') || document.body.innerText.includes(" + quote(" to "+plan+", at") + ")")
+		if eval[bool](b, "[...document.querySelectorAll('.words strong')].some((e) => e.innerText.startsWith("+quote(input)+"))") {
+			return true
+		}
+	}
+	return false
 }
 
 // TestChromiumEngine: signals, profile, price, prediction and observation of one engine.
@@ -161,6 +173,7 @@ func TestChromiumEngine(t *testing.T) {
 		b.says(words)
 	}
 	b.until("document.querySelectorAll('.chart .line.second').length > 0 && /predicted \\(blue\\), .* observed/.test(document.body.innerText)")
+	b.past(40)
 	b.shoot("engine")
 	b.visit(f.url("#/engine?name=nobody"), ".error")
 	b.says(`there is no engine "nobody"`)

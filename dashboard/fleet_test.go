@@ -58,21 +58,21 @@ clusters:
   - {name: america-west, region: oregon}
   - {name: asia, region: singapore}
 engines:
-  - {name: fra-1, region: frankfurt, models: [chat], profile: {t0: 400ms, u_max: 8, batch: 24}}
-  - {name: fra-2, region: frankfurt, models: [chat, code], profile: {t0: 400ms, u_max: 8, batch: 24}}
-  - {name: iad-1, region: virginia, models: [chat], profile: {t0: 400ms, u_max: 12, batch: 32}}
-  - {name: iad-2, region: virginia, models: [chat, code], profile: {t0: 400ms, u_max: 12, batch: 32}}
-  - {name: pdx-1, region: oregon, models: [chat, code], profile: {t0: 350ms, u_max: 10, batch: 24}}
-  - {name: sin-1, region: singapore, models: [chat], profile: {t0: 400ms, u_max: 8, batch: 24}}
-  - {name: nrt-1, region: tokyo, models: [chat, code], profile: {t0: 300ms, u_max: 14, batch: 32}}
+  - {name: fra-1, region: frankfurt, models: [chat], profile: {t0: 90ms, u_max: 8, batch: 10}}
+  - {name: fra-2, region: frankfurt, models: [chat, code], profile: {t0: 90ms, u_max: 8, batch: 10}}
+  - {name: iad-1, region: virginia, models: [chat], profile: {t0: 80ms, u_max: 12, batch: 12}}
+  - {name: iad-2, region: virginia, models: [chat, code], profile: {t0: 80ms, u_max: 12, batch: 12}}
+  - {name: pdx-1, region: oregon, models: [chat, code], profile: {t0: 80ms, u_max: 10, batch: 10}}
+  - {name: sin-1, region: singapore, models: [chat], profile: {t0: 90ms, u_max: 8, batch: 10}}
+  - {name: nrt-1, region: tokyo, models: [chat, code], profile: {t0: 70ms, u_max: 14, batch: 12}}
 demand:
   - {cluster: europe, model: chat, rate: 12}
   - {cluster: europe, model: code, rate: 2}
-  - {cluster: america-east, model: chat, rate: 8}
+  - {cluster: america-east, model: chat, rate: 6}
   - {cluster: america-east, model: chat, priority: batch, rate: 1}
   - {cluster: america-west, model: chat, rate: 2}
   - {cluster: america-west, model: code, rate: 1}
-  - {cluster: asia, model: chat, rate: 6}
+  - {cluster: asia, model: chat, rate: 8}
 `
 
 // running is a control plane with its dashboard, data planes, engines and load.

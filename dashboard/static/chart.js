@@ -128,7 +128,7 @@ export function lines(label) {
       keyed(limits, data.limits ?? [], (l) => l.name, () => s("g", null, s("line", { class: "limit" }), s("text", { class: "axis", "text-anchor": "end" })), (g, l) => {
         for (const [k, v] of [["x1", x(l.x)], ["x2", x(l.x)], ["y1", y1], ["y2", y0]]) attr(g.firstChild, k, v.toFixed(1));
         attr(g.lastChild, "x", (x(l.x) - 5).toFixed(1));
-        attr(g.lastChild, "y", y1 + 10);
+        attr(g.lastChild, "y", y0 - 8);
         text(g.lastChild, l.name);
       });
       keyed(curves, data.lines, (l) => l.name, (l) => s("path", { class: l.second ? "line second" : "line" }, s("title")), (p, l) => {

@@ -150,6 +150,16 @@ export async function ask(path, options) {
   return body;
 }
 
+// timed does something and measures what it takes, layout included. Only the newest measure of a
+// name is kept, for pages are open for days.
+export function timed(name, f) {
+  const start = performance.now();
+  f();
+  document.body.getBoundingClientRect();
+  performance.clearMeasures(name);
+  performance.measure(name, { start });
+}
+
 // card is a part of a page under its own heading.
 export const card = (title, ...children) => h("section", { class: "card", "aria-label": title }, h("h2", null, title), children);
 

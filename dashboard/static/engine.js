@@ -1,6 +1,6 @@
 // One engine: what it says, what is made of it, and whether it is as fast as was predicted.
 
-import { h, s, text, attr, keyed, card, table, ask, rate, seconds, percent, utilisation, age, clock, href, error } from "./dom.js";
+import { h, s, timed, text, attr, keyed, card, table, ask, rate, seconds, percent, utilisation, age, clock, href, error } from "./dom.js";
 import { lines } from "./chart.js";
 import { controls } from "./pins.js";
 import { live } from "./live.js";
@@ -39,7 +39,7 @@ export function open(main, asked) {
       if (mine !== turn) return;
       last = got;
       problem.replaceChildren();
-      show(got);
+      timed("wardrop-fetched", () => show(got));
     } catch (e) {
       if (mine === turn) problem.replaceChildren(error(e));
     } finally { busy = false; }

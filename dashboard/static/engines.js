@@ -1,6 +1,6 @@
 // All engines, a page of them at a time: searched, sorted and counted by the control plane.
 
-import { h, text, attr, keyed, table, select, input, ask, rate, seconds, percent, utilisation, href, error } from "./dom.js";
+import { h, timed, text, attr, keyed, table, select, input, ask, rate, seconds, percent, utilisation, href, error } from "./dom.js";
 
 export function open(main, asked) {
   const go = (next) => { location.hash = href("engines", { ...asked, offset: "", ...next }); };
@@ -45,7 +45,7 @@ export function open(main, asked) {
       if (mine !== turn) return;
       found = got;
       problem.replaceChildren();
-      show();
+      timed("wardrop-fetched", show);
     } catch (e) {
       if (mine === turn && e.name !== "AbortError") problem.replaceChildren(error(e));
     } finally {

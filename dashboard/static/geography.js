@@ -101,13 +101,17 @@ function curve(a, b) {
 
 // labelled are the places whose names have room: those with the most capacity come first.
 function labelled(all, most) {
-  const taken = all.map((p) => [p.x - 13, p.y - 13, p.x + 13, p.y + 13, p]), out = new Set();
+  const taken = all.map((p) => [p.x - 13, p.y - 13, p.x + 13, p.y + 13, p]), out = new Map();
+  const free = (box, p) => !taken.some((t) => t[4] !== p && box[0] < t[2] && box[2] > t[0] && box[1] < t[3] && box[3] > t[1]);
   for (const p of [...all].sort((a, b) => (b.region?.capacity ?? 0) - (a.region?.capacity ?? 0) || (a.name < b.name ? -1 : 1))) {
-    const w = 4 + 3.6 * Math.max(p.name.length, 9), y = p.y + radiusOf(p, most) + 20;
-    const box = [p.x - w, y - 12, p.x + w, y + 18];
-    if (taken.some((t) => t[4] !== p && box[0] < t[2] && box[2] > t[0] && box[1] < t[3] && box[3] > t[1])) continue;
-    taken.push(box);
-    out.add(p);
+    const w = 4 + 3.6 * Math.max(p.name.length, 9), r = radiusOf(p, most);
+    for (const dy of [r + 18, -r - 24]) { // below, else above
+      const box = [p.x - w, p.y + dy - 12, p.x + w, p.y + dy + 18];
+      if (!free(box, p)) continue;
+      taken.push(box);
+      out.set(p, dy);
+      break;
+    }
   }
   return out;
 }
@@ -136,7 +140,7 @@ function drawPlaces(parent, all, color, most, width) {
     attr(ring, "stroke-dasharray", `${(full * around).toFixed(1)} ${around.toFixed(1)}`);
     attr(ring, "transform", `rotate(-90 ${p.x.toFixed(1)} ${p.y.toFixed(1)})`);
     for (const t of label.children) attr(t, "x", Math.min(width - 34, Math.max(34, p.x)).toFixed(1));
-    attr(label, "y", (p.y + radius + 18).toFixed(1));
+    attr(label, "y", (p.y + (named.get(p) ?? 0)).toFixed(1));
     text(label.firstChild, named.has(p) ? p.name : "");
     text(label.lastChild, named.has(p) && r ? `${percent(full)} used${p.shed > 0 ? ", sheds" : ""}` : "");
     text(title, `${p.name}: ${r ? `${rate(r.load)} of ${rate(r.capacity)} requests/s, price ${seconds(r.price)}, ${r.engines} engines` : "no engines"}; ${rate(p.arrives)} arrive (${p.clusters.join(", ") || "no cluster"})`);

@@ -1,5 +1,7 @@
 // The live stream: one event a tick. It comes again by itself, and says when it is down.
 
+import { timed } from "./dom.js";
+
 const watchers = new Set();
 let source = null;
 let again = 0;
@@ -44,16 +46,13 @@ function connect(of = "") {
   };
 }
 
-// took shows a map. What that takes is measured, layout included.
 function took(data) {
-  const begin = performance.now();
-  live.map = JSON.parse(data);
-  received = begin;
-  open = true;
-  tell();
-  document.body.getBoundingClientRect();
-  performance.clearMeasures("wardrop-update");
-  performance.measure("wardrop-update", { start: begin });
+  timed("wardrop-update", () => {
+    live.map = JSON.parse(data);
+    received = performance.now();
+    open = true;
+    tell();
+  });
 }
 
 function tell() {

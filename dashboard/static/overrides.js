@@ -70,7 +70,7 @@ function tokenForm(then) {
 const kinds = { drain: "Drain an engine", cap: "Cap an engine", freeze: "Freeze all weights", release: "Let through what is held back", policy: "Plan by another policy" };
 
 function pinForm(act, leave) {
-  const kind = select("", "kind", Object.entries(kinds), "drain", () => fields());
+  const kind = select("Override", "kind", Object.entries(kinds), "drain", () => fields());
   const engine = input("Engine", { name: "engine", autocomplete: "off", spellcheck: "false" });
   const part = input("% of its capacity", { name: "part", type: "number", min: 1, max: 99, value: 50 });
   const policy = select("Policy", "policy", ["optimal", "static", "proportional"].map((p) => [p, p]), "optimal");

@@ -4,11 +4,11 @@
 const stops = [[43, 108, 158], [111, 160, 190], [226, 190, 96], [222, 132, 55], [186, 51, 44]];
 
 // priceScale gives a colour for a price. Prices that are nearly alike look alike: the scale spans
-// a factor of three at least.
+// a factor of two at least.
 export function priceScale(prices) {
   const some = prices.filter((p) => p > 0);
   const low = some.length ? Math.min(...some) : 1;
-  const high = Math.max(some.length ? Math.max(...some) : 1, 3 * low);
+  const high = Math.max(some.length ? Math.max(...some) : 1, 2 * low);
   const at = (p) => Math.min(1, Math.max(0, Math.log(p / low) / Math.log(high / low)));
   return { low, high, color: (p) => (p > 0 ? between(at(p)) : "var(--idle)"), stops: [0, 0.25, 0.5, 0.75, 1].map(between) };
 }

@@ -1,6 +1,6 @@
 // Weights of one cluster and model over time, what moved them, and why they are as they are.
 
-import { h, text, attr, keyed, card, table, select, ask, rate, seconds, percent, clock, href, error } from "./dom.js";
+import { h, timed, text, attr, keyed, card, table, select, ask, rate, seconds, percent, clock, href, error } from "./dom.js";
 import { stacked } from "./chart.js";
 import { live } from "./live.js";
 
@@ -14,7 +14,7 @@ export function open(main, asked) {
   const models = select("Model", "model", [], "", (e) => go({ model: e.target.value }));
   const by = select("By", "by", [["regions", "region"], ["engines", "engine"]], state.by, (e) => go({ by: e.target.value === "engines" ? "engines" : "" }));
   const change = h("div", { "aria-live": "polite" }, h("p", { class: "soft" }, "Choose a change: in the chart, where a line stands, or in the list."));
-  const explain = (m) => whatMoved(change, state, m);
+  const explain = (m) => { whatMoved(change, state, m); draw(); };
   const chart = stacked("Weights over time", explain);
   const figure = h("div", null, chart.node);
   const changes = h("ul", { class: "changes" });
@@ -44,7 +44,7 @@ export function open(main, asked) {
     state.points = state.points.concat(got.points).slice(-2000);
     state.last = state.points.at(-1)?.time ?? 0;
     [state.since, state.now] = [got.since, got.now];
-    draw();
+    timed("wardrop-fetched", draw);
   }
 
   function begin() {
