@@ -154,6 +154,14 @@ func TestMapBeforeTheFirstPlan(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
+// TestMapIsShort: numbers have four significant digits.
+func TestMapIsShort(t *testing.T) {
+	_, _, url := serveSmall(t, small)
+	_, body := get(t, url+"/v1/map")
+	require.Less(t, len(body), 2000)
+	require.NotRegexp(t, `\d\.0*[1-9]\d{4}`, regexp.MustCompile(`"\d{4}-[^"]*"`).ReplaceAllString(string(body), ""))
+}
+
 // TestLive: an event comes at once and after every tick, packed or not.
 func TestLive(t *testing.T) {
 	_, _, url := serveSmall(t, small)

@@ -22,6 +22,7 @@ import (
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/control"
 	"github.com/wardrop-lb/wardrop/dashboard"
+	"github.com/wardrop-lb/wardrop/policy/optimal"
 	"github.com/wardrop-lb/wardrop/store"
 )
 
@@ -204,6 +205,31 @@ func TestChromiumLargeShot(t *testing.T) {
 	b := open(t, 1280, 860, false)
 	b.visit(url+"/ui/", largePages["map"])
 	b.shoot("large")
+}
+
+// BenchmarkTick is what a tick of the large fleet costs the control plane for its dashboard, when all
+// weights change: half of it sums the plan up, half remembers it.
+func BenchmarkTick(b *testing.B) {
+	cfg := large(b, "optimal", "2s")
+	var states []*control.State
+	for _, factor := range []float64{1, 1.3} {
+		next := *cfg
+		next.Demand = slices.Clone(cfg.Demand)
+		for i := range next.Demand {
+			next.Demand[i].Rate *= 1 + (factor-1)*float64(i%7)
+		}
+		plan, err := control.Solve(&next, optimal.Options{})
+		require.NoError(b, err)
+		states = append(states, &control.State{Plan: plan, View: next.View()})
+	}
+	past := dashboard.NewPast()
+	for i := 0; b.Loop(); i++ {
+		s := *states[i%2]
+		plan := *s.Plan
+		plan.Version = uint64(i)
+		s.Plan, s.Published = &plan, time.Unix(int64(i), 0)
+		past.Add(&s)
+	}
 }
 
 // BenchmarkChromium shows each page of the large fleet at the default tick: until when its first

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -47,10 +46,25 @@ func summarise(s *control.State) *summary {
 	out.place()
 	sums := make([]part, len(out.regions))
 	out.rows = make([]rowSummary, len(s.Plan.Rows))
+	used := make([]share, 0, weighty(s.Plan)) // of all rows
 	for i := range s.Plan.Rows {
-		out.rows[i] = out.row(&s.Plan.Rows[i], sums)
+		from := len(used)
+		out.rows[i], used = out.row(&s.Plan.Rows[i], sums, used)
+		out.rows[i].used = used[from:len(used):len(used)]
 	}
 	return out
+}
+
+// weighty counts the arcs in use.
+func weighty(p *fleet.Plan) (n int) {
+	for i := range p.Rows {
+		for j := range p.Rows[i].Arcs {
+			if p.Rows[i].Arcs[j].Weight > 0 {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // place finds where the plan's engines are, which the view knows.
@@ -77,8 +91,9 @@ func (s *summary) place() {
 	}
 }
 
-// row sums a row up; sums is room for each region, zero before and after.
-func (s *summary) row(r *fleet.Row, sums []part) rowSummary {
+// row sums a row up, and adds its engines to used; sums is room for each region, zero before and
+// after.
+func (s *summary) row(r *fleet.Row, sums []part, used []share) (rowSummary, []share) {
 	work := fleet.Model{Work: r.Work}.Load()
 	out := rowSummary{key: [2]string{r.Cluster, r.Model}, rate: r.Rate, shed: max(0, r.Rate-r.Admitted())}
 	for i := range r.Arcs {
@@ -87,7 +102,7 @@ func (s *summary) row(r *fleet.Row, sums []part) rowSummary {
 			continue
 		}
 		e := &s.state.Plan.Engines[a.Engine]
-		out.used = append(out.used, share{e.Name, a.Weight})
+		used = append(used, share{e.Name, a.Weight})
 		if n := s.region[a.Engine]; n >= 0 {
 			p := &sums[n]
 			p.weight += a.Weight
@@ -101,7 +116,7 @@ func (s *summary) row(r *fleet.Row, sums []part) rowSummary {
 			sums[n] = part{}
 		}
 	}
-	return out
+	return out, used
 }
 
 // moved is which part of a row's requests goes to another engine than before, 0 to 1.
@@ -120,17 +135,31 @@ func moved(before, after []share) float64 {
 			before, after = before[1:], after[1:]
 		}
 	}
-	for _, x := range append(slices.Clip(before), after...) {
-		sum += x.weight
+	for _, rest := range [][]share{before, after} { // one of them is empty
+		for _, x := range rest {
+			sum += x.weight
+		}
 	}
 	return sum / 2
 }
 
 // heaviest gives the engines with the most weight, the heaviest first.
 func heaviest(used []share, n int) []share {
-	out := slices.Clone(used)
-	slices.SortStableFunc(out, func(a, b share) int { return cmp.Compare(b.weight, a.weight) })
-	return out[:min(n, len(out))]
+	out := make([]share, 0, min(n, len(used))+1)
+	for _, x := range used {
+		if len(out) == n && x.weight <= out[n-1].weight {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(out, x, func(a, b share) int {
+			if a.weight >= b.weight { // of two alike the first by name stands first
+				return -1
+			}
+			return 1
+		})
+		out = slices.Insert(out, at, x)
+		out = out[:min(n, len(out))]
+	}
+	return out
 }
 
 // number is written with four significant digits, which is more than a page shows.

@@ -156,6 +156,6 @@ function line(rect, y, h) {
 
 // fit cuts a name to the room there is, by the usual width of a letter.
 function fit(node, name, room) {
-  const n = Math.floor(Math.max(40, Math.min(room, 160)) / 8);
+  const n = Math.floor(Math.max(40, Math.min(room, 160)) / 8.8);
   text(node, name.length > n ? name.slice(0, n - 1) + "…" : name);
 }

@@ -5,7 +5,7 @@ import { s, attr, text, keyed, rate, percent, seconds, href } from "./dom.js";
 import { priceScale } from "./scale.js";
 import { land } from "./land.js";
 
-const margin = 46; // pixels
+const margin = 58; // pixels
 const most = 60; // flows that are drawn: more would hide each other
 
 export function geography() {
