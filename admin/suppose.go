@@ -58,8 +58,10 @@ func suppositions(mux *http.ServeMux, c *control.Control) {
 			return
 		}
 		change, err := c.WhyChange(r.Context(), from, to)
-		if q := r.URL.Query(); change != nil && q.Has("cluster") {
-			change.Weights = slices.DeleteFunc(change.Weights, func(w suppose.WeightChange) bool { return w.Cluster != q.Get("cluster") || w.Model != q.Get("model") })
+		if q := r.URL.Query(); change != nil && q.Has("model") {
+			change.Weights = slices.DeleteFunc(change.Weights, func(w suppose.WeightChange) bool {
+				return q.Get("cluster") != "" && w.Cluster != q.Get("cluster") || w.Model != q.Get("model")
+			})
 		}
 		solved(w, change, err)
 	})

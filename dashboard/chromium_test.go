@@ -143,7 +143,9 @@ func TestChromiumWeights(t *testing.T) {
 	require.NoError(t, f.client().Override(t.Context(), store.Override{Kind: control.OverrideDrain, Subject: "fra-1"}))
 	b.past(35)
 	b.until("document.querySelectorAll('.chart .mark').length > 0 && [...document.querySelectorAll('.changes button')].length > 0")
-	require.True(t, b.chooseChange("override"), "no change was by the override")
+	for begin := time.Now(); !b.chooseChange("override"); {
+		require.Less(t, time.Since(begin), patience, "no change is by the override")
+	}
 	b.do(chromedp.Evaluate[chromedp.Void]("scrollTo(0, 0)"))
 	b.shoot("weights")
 	b.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('select[name=by]').value = 'engines', document.querySelector('select[name=by]').dispatchEvent(new Event('change'))"))

@@ -154,6 +154,35 @@ func TestMapBeforeTheFirstPlan(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
+// elsewhere is a store of which another member leads.
+type elsewhere struct{ store.Memory }
+
+func (*elsewhere) Lead(ctx context.Context, _ uint64) (store.Term, error) {
+	<-ctx.Done()
+	return store.Term{}, ctx.Err()
+}
+
+func (*elsewhere) Leader() string { return "b" }
+
+// TestStandby: a member that does not lead says who does, and where that is.
+func TestStandby(t *testing.T) {
+	cfg, err := config.Parse("w.yaml", []byte(small+`
+control:
+  members:
+    - {name: a, listen: "127.0.0.1:1", admin: "127.0.0.1:2", peer: "127.0.0.1:3"}
+    - {name: b, listen: "127.0.0.1:4", admin: "127.0.0.1:5", peer: "127.0.0.1:6"}
+`))
+	require.NoError(t, err)
+	c := control.New(control.Options{Config: cfg, Store: &elsewhere{}, Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
+	s := httptest.NewServer(admin.Control(c, prometheus.NewRegistry(), admin.Options{Board: dashboard.New(c)}))
+	defer s.Close()
+	m := getJSON[mapAnswer](t, s.URL+"/v1/map")
+	require.False(t, m.Leading)
+	require.Equal(t, "b", m.Leader)
+	require.Equal(t, "127.0.0.1:5", m.LeaderAdmin)
+	http.DefaultClient.CloseIdleConnections()
+}
+
 // TestMapIsShort: numbers have four significant digits.
 func TestMapIsShort(t *testing.T) {
 	_, _, url := serveSmall(t, small)
@@ -220,6 +249,9 @@ func TestWeights(t *testing.T) {
 	require.Greater(t, float64(p.Moved), 0.01)
 	require.Greater(t, float64(p.Engines["near"]), float64(first.Points[0].Engines["near"]))
 	require.InDelta(t, 60, float64(p.Rate), 1e-6)
+	whole := getJSON[dashboard.Weights](t, url+"/v1/weights?model=demo").Points[0]
+	require.InDelta(t, 160, float64(whole.Rate), 1e-6, "all clusters together")
+	require.InEpsilon(t, float64(first.Points[0].Regions["a"])*120/160, float64(whole.Regions["a"]), 1e-3, "c sends nothing there")
 	resp, _ := get(t, url+"/v1/weights?cluster=a&model=demo&after=x")
 	require.Equal(t, http.StatusBadRequest, resp.StatusCode)
 	require.Empty(t, getJSON[dashboard.Weights](t, url+"/v1/weights?cluster=nobody&model=demo").Points)

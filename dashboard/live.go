@@ -84,6 +84,7 @@ func (s *stream) event(name string, data []byte) error {
 }
 
 func (s *stream) close() {
+	_ = s.flush.SetWriteDeadline(time.Time{}) // what comes on this connection next has its own time
 	if s.packed != nil {
 		_ = s.packed.Close()
 	}

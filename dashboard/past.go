@@ -63,33 +63,43 @@ func (p *past) add(s *summary) {
 	}
 	before := map[[2]string]*rowSummary{}
 	if p.last != nil {
-		for i := range p.last.rows {
-			before[p.last.rows[i].key] = &p.last.rows[i]
+		for _, rows := range [][]rowSummary{p.last.rows, p.last.whole} {
+			for i := range rows {
+				before[rows[i].key] = &rows[i]
+			}
 		}
 	}
 	f := pastFrame{at: s.state.Published, points: map[[2]string]point{}}
-	for i := range s.rows {
-		r := &s.rows[i]
-		old := before[r.key]
-		x := point{at: f.at, plan: planName(s), moved: 1, rate: r.rate, shed: r.shed}
-		if old != nil {
-			x.moved, x.from = moved(old.used, r.used), planName(p.last)
-			if x.moved < leastMove && math.Abs(old.shed-r.shed) <= 0.01*(r.rate+1e-9) {
-				continue
+	for _, rows := range [][]rowSummary{s.rows, s.whole} {
+		for i := range rows {
+			if x, ok := p.differs(s, before[rows[i].key], &rows[i]); ok {
+				f.points[rows[i].key] = x
+				p.shares += len(x.regions) + len(x.engines)
 			}
 		}
-		for _, part := range r.regions {
-			x.regions = append(x.regions, share{s.regions[part.region], part.weight})
-		}
-		x.engines = heaviest(r.used, topEngines)
-		f.points[r.key] = x
-		p.shares += len(x.regions) + len(x.engines)
 	}
 	p.last = s
 	if len(f.points) > 0 {
 		p.frames = append(p.frames, f)
 	}
 	p.forget(f.at)
+}
+
+// differs gives a row as it is now, if that is another than before, where old is nil if there was
+// none.
+func (p *past) differs(s *summary, old, r *rowSummary) (point, bool) {
+	x := point{at: s.state.Published, plan: planName(s), moved: 1, rate: r.rate, shed: r.shed}
+	if old != nil {
+		x.moved, x.from = moved(old.used, r.used), planName(p.last)
+		if x.moved < leastMove && math.Abs(old.shed-r.shed) <= 0.01*(r.rate+1e-9) {
+			return x, false
+		}
+	}
+	for _, part := range r.regions {
+		x.regions = append(x.regions, share{s.regions[part.region], part.weight})
+	}
+	x.engines = heaviest(r.used, topEngines)
+	return x, true
 }
 
 // forget drops the oldest, and keeps what they came to.
@@ -123,7 +133,8 @@ func (p *past) of(key [2]string, after time.Time) (points []point, since time.Ti
 	return points, since
 }
 
-// Weights is how a row's weights changed: the answer of /v1/weights.
+// Weights is how a row's weights changed, or where cluster is empty those of all clusters together:
+// the answer of /v1/weights.
 type Weights struct {
 	Cluster string        `json:"cluster"`
 	Model   string        `json:"model"`

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ type summary struct {
 	region  []int32  // of each engine of the plan, into regions
 	models  [][]string
 	rows    []rowSummary // as the plan's
+	whole   []rowSummary // of all clusters together, by model; their cluster is empty
 }
 
 type rowSummary struct {
@@ -51,6 +53,42 @@ func summarise(s *control.State) *summary {
 		from := len(used)
 		out.rows[i], used = out.row(&s.Plan.Rows[i], sums, used)
 		out.rows[i].used = used[from:len(used):len(used)]
+	}
+	out.whole = out.byModel(sums)
+	return out
+}
+
+// byModel sums the rows of each model up: what all clusters together send where.
+func (s *summary) byModel(sums []part) []rowSummary {
+	rows := map[string][]int{}
+	for i := range s.state.Plan.Rows {
+		m := s.state.Plan.Rows[i].Model
+		rows[m] = append(rows[m], i)
+	}
+	var out []rowSummary
+	flow := make([]float64, len(s.state.Plan.Engines)) // requests/s, zero before and after each model
+	for _, model := range slices.Sorted(maps.Keys(rows)) {
+		sum := fleet.Row{Model: model}
+		admitted := 0.0
+		for _, i := range rows[model] {
+			r := &s.state.Plan.Rows[i]
+			sum.Rate, admitted, sum.Work = sum.Rate+r.Rate, admitted+r.Admitted(), r.Work
+			for j := range r.Arcs {
+				flow[r.Arcs[j].Engine] += r.Arcs[j].Weight * r.Admitted()
+			}
+		}
+		if admitted <= 0 {
+			continue
+		}
+		for e, f := range flow {
+			if f > 0 {
+				sum.Arcs = append(sum.Arcs, fleet.Arc{Engine: int32(e), Weight: f / admitted})
+				flow[e] = 0
+			}
+		}
+		row, used := s.row(&sum, sums, nil)
+		row.used, row.shed = used, max(0, sum.Rate-admitted)
+		out = append(out, row)
 	}
 	return out
 }

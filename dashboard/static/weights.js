@@ -20,6 +20,7 @@ export function open(main, asked) {
   const changes = h("ul", { class: "changes" });
   const none = h("p", { class: "soft" });
   const now = whyNow();
+  now.node.hidden = state.cluster === "";
   main.append(h("h1", null, "Weights over time"), h("div", { class: "form" }, clusters, models, by),
     h("section", { class: "card", "aria-label": "Chart" }, figure, none),
     h("div", { class: "columns" }, card("Changes", changes), card("What moved them", change)), now.node);
@@ -34,7 +35,7 @@ export function open(main, asked) {
     chart.draw({ from: Math.max(state.since, points[0]?.time ?? state.since), to: Math.max(state.now, state.since + 1000), points: shares, names, rest: "others", marks }, Math.max(260, figure.clientWidth));
     keyed(changes, [...marks].reverse(), (m) => m.plan, (m) => h("li", null, h("button", { type: "button", click: () => explain(m) }, h("span", null, `${clock(m.time)}, plan ${m.plan}`), h("span", null, `${percent(m.moved)} moved`))),
       (li, m) => attr(li.firstChild, "aria-pressed", String(state.chosen === m.plan)));
-    text(none, points.length === 0 ? "Nothing is remembered of this cluster and model yet." : marks.length === 0 ? `No weight has moved by much since ${clock(state.since)}.` : `Remembered since ${clock(state.since)}. A line stands where ${100 * much} % or more of the requests went elsewhere at once.`);
+    text(none, points.length === 0 ? "Nothing is remembered of it yet." : marks.length === 0 ? `No weight has moved by much since ${clock(state.since)}.` : `Remembered since ${clock(state.since)}. A line stands where ${100 * much} % or more of the requests went elsewhere at once.`);
   }
 
   async function fetchMore() {
@@ -65,15 +66,15 @@ export function open(main, asked) {
       return true;
     },
     update(m) {
-      fillSelect(clusters.lastChild, m.clusters.map((c) => c.name));
+      fillSelect(clusters.lastChild, m.clusters.map((c) => c.name), "all");
       fillSelect(models.lastChild, m.models.map((x) => x.name));
-      state.cluster ||= m.clusters.reduce((a, c) => (c.rate > (a?.rate ?? -1) ? c : a), null)?.name ?? "";
       state.model ||= m.models.reduce((a, x) => (x.rate > (a?.rate ?? -1) ? x : a), null)?.name ?? "";
       clusters.lastChild.value = state.cluster;
       models.lastChild.value = state.model;
       const plan = `${m.epoch}.${m.version}`;
       fetchMore().catch(() => {});
-      if (plan !== state.plan && m.published) {
+      now.node.hidden = state.cluster === "";
+      if (plan !== state.plan && m.published && state.cluster) {
         state.plan = plan;
         now.update(state).catch(() => {});
       }
@@ -82,11 +83,11 @@ export function open(main, asked) {
   };
 }
 
-function fillSelect(node, names) {
+function fillSelect(node, names, all) {
   const is = names.join("\n");
   if (node.dataset.names === is) return;
   node.dataset.names = is;
-  node.replaceChildren(...names.map((n) => h("option", { value: n }, n)));
+  node.replaceChildren(...(all ? [h("option", { value: "" }, all)] : []), ...names.map((n) => h("option", { value: n }, n)));
 }
 
 // series are the names with the most weight in all points together; the others are one.
@@ -109,20 +110,21 @@ async function whatMoved(node, state, m) {
   node.replaceChildren(h("p", { class: "soft" }, `Solving plan ${m.plan} again with each of what changed …`));
   try {
     const got = await ask(`/v1/why/change?${new URLSearchParams({ from: m.from, to: m.plan, cluster: state.cluster, model: state.model })}`);
-    if (state.chosen === m.plan) node.replaceChildren(...changed(got, m));
+    if (state.chosen === m.plan) node.replaceChildren(...changed(got, m, state.cluster === ""));
   } catch (e) {
     if (state.chosen === m.plan) node.replaceChildren(error(e));
   }
 }
 
-function changed(c, m) {
+function changed(c, m, all) {
   const weights = table("Weights that changed here", [
     { head: "Engine", cell: (w) => w.engine, link: (w) => href("engine", { name: w.engine }) },
+    ...(all ? [{ head: "Cluster", cell: (w) => w.cluster, link: (w) => href("weights", { cluster: w.cluster, model: w.model }) }] : []),
     { head: "Before", number: true, cell: (w) => percent(w.before) },
     { head: "After", number: true, cell: (w) => percent(w.after) },
     { head: "By", cell: (w) => w.parts.filter((p) => Math.abs(p.weight) >= 0.0005).map((p) => `${p.input} ${p.weight > 0 ? "+" : "−"}${(100 * Math.abs(p.weight)).toFixed(1)} %`).join(", ") },
   ]);
-  weights.update(c.weights.slice(0, rowsShown), (w) => w.engine);
+  weights.update(c.weights.slice(0, rowsShown), (w) => `${w.cluster}\0${w.engine}`);
   return [
     h("p", null, `From plan ${m.from} to ${m.plan}, at ${clock(m.time)}:`),
     h("ul", { class: "words" }, c.inputs.map((i) => h("li", null, h("strong", null, `${i.input}, ${percent(i.share)} of all that moved. `), (i.what ?? []).slice(0, 6).join("; ")))),
