@@ -221,7 +221,7 @@ func TestChromiumRequest(t *testing.T) {
 	b.says("Attempt 1")
 	b.says("key hash")
 	b.says("What was looked at, in order")
-	b.do(chromedp.SendKeys(chromedp.CSS("input[name=engine]"), "nrt-1"+kb.Enter))
+	b.do(chromedp.SendKeys(chromedp.CSS("input[name=engine]"), "fra-1"+kb.Enter))
 	b.until("document.querySelectorAll('ul.words li').length > 0")
 	b.shoot("request")
 	b.visit(f.url("#/request?id=nothing"), ".error")
