@@ -25,6 +25,9 @@ func (c *Control) Record(epoch, version uint64) (io.ReadCloser, error) {
 	return c.history.Packed(epoch, version)
 }
 
+// Recorded gives a plan that is recorded, with its view; not to be changed.
+func (c *Control) Recorded(e history.Entry) (*suppose.Record, error) { return c.history.Read(e) }
+
 // record keeps the plan that has just gone out, where it is new, and what was held back of the
 // policy's. It does not wait for the disk: where that is slower than plans change, some are not
 // recorded.

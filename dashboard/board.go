@@ -35,7 +35,7 @@ type event struct {
 // mostStreams bounds the pages that are live at once.
 const mostStreams = 64
 
-// New makes the dashboard of a control plane. Its past begins when Run does.
+// New makes the dashboard of a control plane. Its past begins with the plans that are recorded.
 func New(c *control.Control) *Board {
 	return &Board{control: c, past: newPast(), ended: make(chan struct{}), streams: make(chan struct{}, mostStreams), maps: map[string]event{}}
 }
@@ -44,6 +44,7 @@ func New(c *control.Control) *Board {
 // called once.
 func (b *Board) Run(ctx context.Context) error {
 	defer close(b.ended)
+	b.remember(ctx, time.Now())
 	for {
 		changed := b.control.Changed()
 		if s := b.summarised(); s != nil {
@@ -53,6 +54,26 @@ func (b *Board) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
+		}
+	}
+}
+
+// mostRemembered bounds the plans that are read at the start: each takes up to a tenth of a second.
+const mostRemembered = 200
+
+// remember takes in the plans of the last hour that are recorded, the newest ones if there are many.
+func (b *Board) remember(ctx context.Context, now time.Time) {
+	entries := b.control.Plans([2]uint64{})
+	entries = entries[max(0, len(entries)-mostRemembered):]
+	for i := range entries {
+		if ctx.Err() != nil {
+			return
+		}
+		if now.Sub(entries[i].Time) > pastFor {
+			continue
+		}
+		if r, err := b.control.Recorded(entries[i]); err == nil { // else it is gone, and the next one shows what it came to
+			b.past.add(summarise(&control.State{Plan: r.Plan, View: r.View, Published: r.Time}))
 		}
 	}
 }

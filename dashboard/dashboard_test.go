@@ -257,6 +257,39 @@ func TestWeights(t *testing.T) {
 	require.Empty(t, getJSON[dashboard.Weights](t, url+"/v1/weights?cluster=nobody&model=demo").Points)
 }
 
+// TestWeightsOfBefore: a dashboard that begins knows what is recorded.
+func TestWeightsOfBefore(t *testing.T) {
+	c, cfg, _ := serveSmall(t, small)
+	next := *cfg
+	next.Demand = append(next.Demand[:0:0], cfg.Demand...)
+	next.Demand[0].Rate = 60
+	require.Eventually(t, func() bool { return len(c.Plans([2]uint64{})) > 0 }, 10*time.Second, 10*time.Millisecond)
+	c.Reload(&next)
+	require.Eventually(t, func() bool { return len(c.Plans([2]uint64{})) > 1 }, 10*time.Second, 10*time.Millisecond)
+	recorded := c.Plans([2]uint64{})
+
+	board := dashboard.New(c)
+	s := httptest.NewServer(admin.Control(c, prometheus.NewRegistry(), admin.Options{Board: board}))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { _ = board.Run(ctx); close(done) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		http.DefaultClient.CloseIdleConnections()
+		s.Close()
+	})
+	ask := func() []dashboard.WeightPoint {
+		return getJSON[dashboard.Weights](t, s.URL+"/v1/weights?cluster=a&model=demo").Points
+	}
+	require.Eventually(t, func() bool { return len(ask()) > 1 }, 10*time.Second, 10*time.Millisecond)
+	points := ask()
+	require.Equal(t, fmt.Sprintf("%d.%d", recorded[0].Epoch, recorded[0].Version), points[0].Plan)
+	require.Equal(t, recorded[0].Time.UnixMilli(), points[0].Time)
+	require.Equal(t, points[0].Plan, points[1].From)
+	require.Greater(t, float64(points[1].Moved), 0.01)
+}
+
 // TestSearch: words, regions, models and states, sorted and a page at a time.
 func TestSearch(t *testing.T) {
 	var b strings.Builder

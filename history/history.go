@@ -248,6 +248,10 @@ func span(entries []Entry) string {
 	return fmt.Sprintf("there are %d.%d to %d.%d", a.Epoch, a.Version, b.Epoch, b.Version)
 }
 
+// Read gives the record of an entry, not to be changed. The error says that it is gone, or what is
+// wrong with it.
+func (h *History) Read(e Entry) (*suppose.Record, error) { return h.read(&e) }
+
 func (h *History) read(e *Entry) (*suppose.Record, error) {
 	if e.record != nil {
 		return e.record, nil
