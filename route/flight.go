@@ -76,18 +76,18 @@ func (f *Flights) Trim(keep func(model, engine string) bool) {
 // Charge counts a request's work, in tokens, from the moment it is picked: now,
 // in nanoseconds.
 func (f *Flight) Charge(work, now int64) Charge {
-	c, _ := f.charge(work, now, 0)
+	c, _, _ := f.charge(work, now, 0)
 	return c
 }
 
 // charge is Charge unless the engine has as many requests as limit allows; a
 // limit of 0 allows any number. To look and to count are one step, so that a
-// burst of requests does not all see the same room.
-func (f *Flight) charge(work, now int64, limit float64) (Charge, bool) {
+// burst of requests does not all see the same room; n is what was seen.
+func (f *Flight) charge(work, now int64, limit float64) (c Charge, n int64, ok bool) {
 	for {
-		n := f.requests.Load()
+		n = f.requests.Load()
 		if limit > 0 && float64(n) >= limit {
-			return Charge{}, false
+			return Charge{}, n, false
 		}
 		if n == 0 {
 			f.busySince.Store(now)
@@ -98,7 +98,7 @@ func (f *Flight) charge(work, now int64, limit float64) (Charge, bool) {
 	}
 	f.work.Add(work)
 	f.row.work.Add(work)
-	return Charge{flight: f, work: work}, true
+	return Charge{flight: f, work: work}, n, true
 }
 
 // BusySince is when the engine was charged last while nothing was in flight.

@@ -131,7 +131,7 @@ func TestAnotherEngineThanTheRememberedOneIsNone(t *testing.T) {
 	require.False(t, p.Remembered)
 
 	r.targets[was].Limit = 1
-	_, ok := r.targets[was].Flight.charge(0, 0, 1)
+	_, _, ok := r.targets[was].Flight.charge(0, 0, 1)
 	require.True(t, ok)
 	p = r.PickPrefix(7, 1, 0)
 	require.True(t, p.Remembered)
@@ -147,7 +147,7 @@ func fill(t *testing.T, r *Row, requests ...int) {
 	for i, n := range requests {
 		r.targets[i].Limit = 10
 		for range n {
-			_, ok := r.targets[i].Flight.charge(1, 0, 10)
+			_, _, ok := r.targets[i].Flight.charge(1, 0, 10)
 			require.True(t, ok)
 		}
 	}

@@ -44,14 +44,14 @@ func (r *Row) take(p *Pick, work, now int64) (Charge, bool) {
 
 // charge takes a place at a target, unless that is full, or failing where that matters.
 func (r *Row) charge(p *Pick, i int32, work, now int64, well bool) (c Charge, ok bool) {
-	t, state := &r.targets[i], Full
+	t, state, n := &r.targets[i], Full, int64(0)
 	if well && t.Flight.PassedOver() {
-		state = Failing
-	} else if c, ok = t.Flight.charge(work, now, t.Limit); ok {
+		state, n = Failing, t.Flight.Requests()
+	} else if c, n, ok = t.Flight.charge(work, now, t.Limit); ok {
 		state = Within
 	}
 	if p.trace != nil {
-		was := p.trace.see(Look{Kind: LookCharge, Target: i, InFlight: t.Flight.Requests(), Bound: float32(t.Limit), State: state})
+		was := p.trace.see(Look{Kind: LookCharge, Target: i, InFlight: n, Bound: float32(t.Limit), State: state})
 		if ok = was.State == Within; !ok {
 			c.Release()
 		}

@@ -62,7 +62,7 @@ func ParseLookState(name string) (LookState, bool) {
 // Look is one thing that a decision looked at. All else that it depends on is in the snapshot and
 // in the Query.
 type Look struct {
-	InFlight int64   // tokens; for LookCharge requests
+	InFlight int64   // tokens; for LookCharge requests that were there
 	Bound    float32 // the bound on InFlight, 0 where there is none
 	Target   int32   // index into Targets, -1 for none
 	Kind     LookKind
@@ -78,6 +78,7 @@ type Trace struct {
 	picked uint8 // looks until the pick was made: what Take sees comes after
 	again  bool  // decides again by what it holds
 	cut    bool
+	cutAt  bool  // it was cut before the pick was made
 	at     uint8 // the next look, when it decides again
 	err    error // why it does not come out the same
 }
@@ -87,6 +88,23 @@ func (t *Trace) Looks() []Look { return t.looks[:t.n] }
 
 // Cut tells that there were more looks than a trace holds.
 func (t *Trace) Cut() bool { return t.cut }
+
+// Compact renumbers the targets that the looks are at, and gives their names: who keeps the trace
+// need not keep the names of the row's engines, which are Row.Names.
+func (t *Trace) Compact(names []string) []string {
+	out := make([]string, 0, t.n)
+	for i := range t.looks[:t.n] {
+		l := &t.looks[i]
+		if l.Target < 0 {
+			continue
+		}
+		name := names[l.Target]
+		if l.Target = int32(slices.Index(out, name)); l.Target < 0 {
+			l.Target, out = int32(len(out)), append(out, name)
+		}
+	}
+	return out
+}
 
 // see records a look and returns it. When it decides again, it returns what was seen then.
 func (t *Trace) see(l Look) Look {
@@ -134,21 +152,21 @@ func (t *Trace) sameBound(was Look, bound float64) {
 // begin forgets all for another decision.
 func (t *Trace) begin() {
 	if !t.again {
-		t.n, t.picked, t.cut = 0, 0, false
+		t.n, t.picked, t.cut, t.cutAt = 0, 0, false, false
 	}
 }
 
 // chosen marks the end of the pick.
 func (t *Trace) chosen() {
 	if !t.again {
-		t.picked = t.n
+		t.picked, t.cutAt = t.n, t.cut
 	}
 }
 
 // tries forgets an earlier try to take a place.
 func (t *Trace) tries() {
 	if !t.again {
-		t.n = t.picked
+		t.n, t.cut = t.picked, t.cutAt
 	}
 }
 

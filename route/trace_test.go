@@ -138,6 +138,7 @@ func TestReplayIsIdentical(t *testing.T) {
 			require.NoError(t, err, "%+v", d.trace.Looks())
 			require.Equal(t, d.order, order, "%+v", d.trace.Looks())
 			for _, l := range d.trace.Looks() {
+				require.False(t, l.Kind == LookCharge && l.State == Full && float32(l.InFlight) < l.Bound, "%+v: full it was", l)
 				if l.State == Over || l.State == Failing || l.State == Full {
 					spilled++
 					break
@@ -163,7 +164,7 @@ func interfere(r *Row, end chan struct{}) {
 		default:
 		}
 		t := &r.targets[rng.IntN(len(r.targets))]
-		if c, ok := t.Flight.charge(int64(rng.IntN(5000)), 0, t.Limit); ok {
+		if c, _, ok := t.Flight.charge(int64(rng.IntN(5000)), 0, t.Limit); ok {
 			c.Release()
 		}
 	}
@@ -205,6 +206,65 @@ func TestReplayDeparts(t *testing.T) {
 	require.ErrorContains(t, err, "no target")
 	_, err = fresh(s, 0.25).Replay(q, looks, true)
 	require.ErrorIs(t, err, ErrCut)
+}
+
+// A request that waits for room is told by its last try: what an earlier one looked at beyond a
+// trace's end does not make that incomplete.
+func TestTraceOfTheLastTryIsWhole(t *testing.T) {
+	const engines = 40
+	s := &fleet.Snapshot{Cluster: "c", Epoch: 1, Version: 1, Rows: []fleet.SnapshotRow{{Model: "m"}}}
+	for i := range engines {
+		s.Engines = append(s.Engines, fleet.SnapshotEngine{Name: fmt.Sprintf("e%02d", i), Capacity: 1})
+		s.Rows[0].Targets = append(s.Rows[0].Targets, fleet.Target{Engine: int32(i), Weight: 1. / engines, Predicted: 1, Limit: 1})
+	}
+	r := New(s, NewFlights(), 100, nil).Row("m")
+	var trace Trace
+	q := Query{Source: KeySession, Hash: 7, Work: 100, Trace: &trace}
+	p := r.Decide(q)
+	row := trace.looks[0]
+	var held []Charge
+	for i := range r.targets {
+		c, _, ok := r.targets[i].Flight.charge(1, 0, 1)
+		require.True(t, ok)
+		held = append(held, c)
+		if i%8 > 0 {
+			r.targets[i].Flight.passOver(0, 1e9)
+		}
+	}
+	_, ok := r.Take(&p, q.Work, 0)
+	require.False(t, ok)
+	require.True(t, trace.Cut(), "the failing ones alone fill it")
+	for i := range held {
+		held[i].Release()
+	}
+	c, ok := r.Take(&p, q.Work, 0)
+	require.True(t, ok)
+	c.Release()
+	require.False(t, trace.Cut())
+	require.Equal(t, row, trace.looks[0])
+	order, err := New(s, NewFlights(), 100, nil).Row("m").Replay(q, trace.Looks(), trace.Cut())
+	require.NoError(t, err)
+	require.Equal(t, []int{p.At(0)}, order)
+}
+
+// A trace that was compacted tells of the same engines.
+func TestCompact(t *testing.T) {
+	f := &traffic{rng: rand.New(rand.NewPCG(9, 10)), now: 1e15}
+	f.row = New(randomSnapshot(f.rng), NewFlights(), 0.25, nil).Row("m")
+	for range 1000 {
+		f.disturb()
+		d := f.decide()
+		was := append([]Look(nil), d.trace.Looks()...)
+		names := d.trace.Compact(f.row.Names())
+		require.LessOrEqual(t, len(names), len(was))
+		for i, l := range d.trace.Looks() {
+			if l.Target >= 0 {
+				require.Equal(t, f.row.Names()[was[i].Target], names[l.Target])
+			}
+			l.Target = was[i].Target
+			require.Equal(t, was[i], l)
+		}
+	}
 }
 
 func TestTraceAllocatesNothing(t *testing.T) {
