@@ -1,6 +1,9 @@
 package proxy
 
 import (
+	"cmp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/wardrop-lb/wardrop/fleet"
@@ -17,6 +20,7 @@ type Decision struct {
 	Path     string    `json:"path,omitempty"`
 	Client   string    `json:"client,omitempty"` // its address
 	Model    string    `json:"model"`
+	Alias    string    `json:"alias,omitempty"` // what the client called the model, if that is an alias
 	Priority string    `json:"priority"`
 	Epoch    uint64    `json:"epoch"` // of the snapshot
 	Version  uint64    `json:"version"`
@@ -44,6 +48,7 @@ type Decision struct {
 	Attempts []Attempt `json:"attempts"`
 	Status   int       `json:"status"`
 	Refused  string    `json:"refused,omitempty"` // code of our own refusal
+	Aborted  string    `json:"aborted,omitempty"` // code of why an answer was cut off that had begun
 	Seconds  float64   `json:"seconds"`           // arrival to the answer's end
 	Prompt   int64     `json:"prompt_tokens,omitempty"`
 	Output   int64     `json:"output_tokens,omitempty"`
@@ -55,7 +60,8 @@ type Probe struct {
 	Look   string `json:"look"`             // route.LookKind
 	Engine string `json:"engine,omitempty"` // none where it is about the row, or found none
 	State  string `json:"state"`            // route.LookState
-	// InFlight is what it saw: tokens, of a charge requests; Bound is what it held that against.
+	// InFlight is what it saw: tokens, of a charge the requests that were there; Bound is what it held
+	// that against.
 	InFlight int64   `json:"in_flight"`
 	Bound    float32 `json:"bound,omitempty"`
 }
@@ -66,9 +72,12 @@ type Attempt struct {
 	After     float64 `json:"after"` // seconds from the request's arrival to this try
 	Outcome   string  `json:"outcome"`
 	Error     string  `json:"error,omitempty"`
-	FirstByte float64 `json:"first_byte"` // seconds from the try; 0 when none came
+	FirstByte float64 `json:"first_byte"` // seconds from the try; 0 when none came that could be passed on
+	// FailedAfter is when it failed, or was given up, seconds from the try.
+	FailedAfter float64 `json:"failed_after,omitempty"`
 	// Expected is when a first byte was expected, seconds from the try: the part that first bytes of
-	// the model take lately of what the plan predicts for a request of this size.
+	// the model take lately of what the plan predicts for a request of this size; of an answer that comes
+	// whole at least all of that.
 	Expected  float64 `json:"expected_first_byte"`
 	Predicted float64 `json:"predicted"` // seconds for a usual request as a whole, by the plan
 }
@@ -77,7 +86,8 @@ type Attempt struct {
 // every few hundred requests: what has no pointers stands last. To record one attempt allocates
 // nothing.
 type record struct {
-	model, refused   string
+	model, alias     string
+	refused, aborted string
 	path, client     string
 	names            []string // of the row's engines
 	first            Attempt
@@ -103,6 +113,7 @@ type record struct {
 	priority         fleet.Priority
 	kept             Kept
 	remembered, slow bool
+	asked            bool // the engines were asked in turn, which is no retry
 	probes           route.Trace
 }
 
@@ -110,12 +121,20 @@ func (r *record) attempt(a Attempt) {
 	switch {
 	case r.n == 0:
 		r.first = a
-	case r.n < route.MaxOrder:
+	case r.n < maxAsked:
 		r.more = append(r.more, a)
 	default:
 		return
 	}
 	r.n++
+}
+
+// brief bounds what is kept of a text that others wrote, in bytes, and makes it UTF-8.
+func brief(text string, most int) string {
+	if len(text) > most {
+		text = strings.Clone(text[:most]) // what is left out is not to be kept in memory
+	}
+	return strings.ToValidUTF8(text, "\ufffd")
 }
 
 // last is the attempt that was recorded last; there is one.
@@ -129,11 +148,11 @@ func (r *record) last() *Attempt {
 // decision says what was recorded.
 func (r *record) decision(id, cluster string) Decision {
 	d := Decision{
-		ID: id, Kept: r.kept, Time: time.Unix(0, r.arrived), Cluster: cluster, Path: r.path, Client: r.client, Model: r.model, Priority: r.priority.String(),
+		ID: id, Kept: r.kept, Time: time.Unix(0, r.arrived), Cluster: cluster, Path: r.path, Client: r.client, Model: r.model, Alias: r.alias, Priority: r.priority.String(),
 		Epoch: r.epoch, Version: r.version, Aged: r.aged, Table: r.table, Utilisation: r.utilisation, ShedPart: r.shedPart, Lot: r.lot, RetriesLeft: r.retriesLeft,
 		Key: r.key.String(), KeyHash: r.hash, Depth: int(r.depth), Work: r.work, Cut: r.probes.Cut(),
 		Spilled: int(r.spilled), Passed: int(r.passed), Remembered: r.remembered,
-		Queued: r.queued, Status: int(r.status), Refused: r.refused, Seconds: r.seconds, Probes: []Probe{}, Attempts: []Attempt{},
+		Queued: r.queued, Status: int(r.status), Refused: r.refused, Aborted: r.aborted, Seconds: r.seconds, Probes: []Probe{}, Attempts: []Attempt{},
 		Prompt: r.prompt, Output: r.output, Cached: r.cached,
 	}
 	if r.trace != [16]byte{} {
@@ -151,6 +170,8 @@ func (r *record) decision(id, cluster string) Decision {
 	}
 	if r.n > 0 {
 		d.Attempts = append(append(d.Attempts, r.first), r.more...)
+		// Of two at once the one that was answered is recorded last.
+		slices.SortStableFunc(d.Attempts, func(a, b Attempt) int { return cmp.Compare(a.After, b.After) })
 	}
 	return d
 }

@@ -12,6 +12,13 @@ import (
 	"github.com/wardrop-lb/wardrop/route"
 )
 
+// Codes of how requests end that are also said of answers which are cut off.
+const (
+	codeGone   = "client_closed"
+	codeLate   = "deadline"
+	codeFailed = "engine_failed"
+)
+
 // refusal is an answer that the proxy gives itself, as an OpenAI-style error.
 type refusal struct {
 	status     int

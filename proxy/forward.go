@@ -90,7 +90,7 @@ func (q *request) late() *refusal {
 	if q.r.Context().Err() != nil {
 		return clientClosed()
 	}
-	return refuse(http.StatusGatewayTimeout, "server_error", "deadline", "no engine of %q answered in the time that the request has", q.row.Model)
+	return refuse(http.StatusGatewayTimeout, "server_error", codeLate, "no engine of %q answered in the time that the request has", q.row.Model)
 }
 
 // mayRetry decides whether a failed attempt is followed by another. One that
@@ -208,25 +208,63 @@ func (p *DataPlane) end(q *request, a *attempt) {
 // note adds an attempt to the decision.
 func (q *request) note(a *attempt) {
 	x := q.tried(a.target, a.sent)
-	x.Outcome = outcomeNames[a.outcome]
-	if a.err != nil {
-		x.Error = a.err.Error()
-	} else if a.inBand != "" {
-		x.Error = inAnswer + a.inBand
-	} else if a.outcome == protect.Success {
+	x.Outcome, x.Error = a.ending(), a.trouble()
+	if a.outcome == protect.Success && a.err == nil {
 		x.FirstByte = a.waited.Seconds()
-		q.record.slow = x.FirstByte > max(leastSlow, slowFactor*x.Expected)
+		q.record.slow = q.record.queued+x.FirstByte > max(leastSlow, slowFactor*x.Expected)
+	} else {
+		x.FailedAfter = a.waited.Seconds()
 	}
 	q.record.attempt(x)
 }
 
+// broke notes that an answer failed which had begun.
+func (q *request) broke(a *attempt) {
+	x := q.record.last()
+	x.Outcome, x.Error, x.FailedAfter = a.ending(), a.trouble(), time.Since(a.sent).Seconds()
+}
+
+// What attempts come to beside protect's outcomes, which are about engines.
+const (
+	outrun   = "outrun"   // the other of a hedge was faster
+	canceled = "canceled" // the client left, the time was up, or the other of a hedge was faster
+	notHere  = "not here" // the engine does not hold the stored response
+)
+
+// ending is how an attempt came out.
+func (a *attempt) ending() string {
+	if errors.Is(a.err, context.Canceled) || errors.Is(a.err, context.DeadlineExceeded) {
+		return canceled
+	}
+	return outcomeNames[a.outcome]
+}
+
+// maxTrouble bounds what is kept of what went wrong, in bytes: engines may write much.
+const maxTrouble = 300
+
+// trouble is what went wrong with an attempt; empty if nothing did.
+func (a *attempt) trouble() string {
+	switch {
+	case a.err != nil:
+		return brief(a.err.Error(), maxTrouble)
+	case a.inBand != "":
+		return inAnswer + a.inBand
+	case a.outcome != protect.Success:
+		return "status " + strconv.Itoa(a.resp.StatusCode)
+	}
+	return ""
+}
+
 // tried is an attempt as it is recorded before anything has come of it.
 func (q *request) tried(target int, at time.Time) Attempt {
-	t := &q.row.Targets()[target]
-	return Attempt{
-		Engine: t.Engine.Name, After: at.Sub(q.arrived).Seconds(), Predicted: t.Predicted,
-		Expected: q.row.model.typical.First(q.size() * t.Predicted),
+	t, typical := &q.row.Targets()[target], &q.row.model.typical
+	x := Attempt{Engine: t.Engine.Name, After: at.Sub(q.arrived).Seconds(), Predicted: t.Predicted}
+	if q.fields.Stream {
+		x.Expected = typical.First(q.size() * t.Predicted)
+	} else {
+		x.Expected = typical.Of(q.size() * t.Predicted) // its first byte comes with its last
 	}
+	return x
 }
 
 // size is how many times as large as a usual request of the model this one is, at least 1: a
@@ -298,7 +336,7 @@ func (p *DataPlane) fail(q *request, a *attempt) {
 		p.refuse(q.w, q, e)
 		return
 	}
-	p.refuse(q.w, q, refuse(http.StatusBadGateway, "server_error", "engine_failed", "engine %s failed before it answered: %v", name, a.err))
+	p.refuse(q.w, q, refuse(http.StatusBadGateway, "server_error", codeFailed, "engine %s failed before it answered: %v", name, a.err))
 }
 
 // finish relays a good answer and records what it says about the engine.

@@ -59,7 +59,7 @@ func (p *DataPlane) hedged(q *request, target int, charge route.Charge) (first *
 		if t != first.target {
 			cancels[i]()
 			loser := q.tried(t, [2]time.Time{begun, hedgedAt}[i])
-			loser.Outcome = "outrun"
+			loser.Outcome = outrun
 			q.record.attempt(loser)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/wardrop-lb/wardrop/fleet"
+	"github.com/wardrop-lb/wardrop/route"
 )
 
 const (
@@ -32,18 +33,20 @@ type Kept string
 // are more than a data plane is to record.
 const (
 	KeptSample Kept = "sample"
-	KeptError  Kept = "error" // the client got no answer, or one that tells of a failure
+	KeptError  Kept = "error" // the client got no answer, or one that tells of a failure or was cut off
 	KeptRetry  Kept = "retry" // there was more than one attempt
-	KeptSlow   Kept = "slow"  // the first byte came three times as late as expected
+	KeptSlow   Kept = "slow"  // the first byte came three times as late as expected, waiting for room included
 )
 
 // notable is why a request that has ended is worth remembering, KeptSample for no reason. What the
-// plan sheds, or the client gave up, is no error of anybody: a storm of it would drive errors out.
+// plan sheds, finds no room or was given up by the client is no error of anybody: a storm of it would
+// drive errors out. A request without a status met an error of our own.
 func (r *record) notable() Kept {
+	gone := r.status == statusClientClosed || r.aborted == codeGone
 	switch {
-	case r.status >= http.StatusInternalServerError, r.first.Error != "" && r.n == 1 && r.status != 0 && r.status != statusClientClosed:
+	case r.status >= http.StatusInternalServerError, r.status == 0, r.aborted != "" && !gone, r.n > 0 && r.last().Error != "" && !gone && !r.asked:
 		return KeptError
-	case r.n > 1:
+	case r.n > 1 && !r.asked:
 		return KeptRetry
 	case r.slow:
 		return KeptSlow
@@ -104,8 +107,11 @@ func (g *ring) find(visit func(*record) bool) bool {
 	return false
 }
 
+// farAhead is by how much less a clock says than it did, in nanoseconds, if it was set back.
+const farAhead = 10e9
+
 // pace lets so many through in a second and, after a pause, as many at once: the generic cell rate
-// algorithm (ITU-T I.371). Safe for concurrent use.
+// algorithm (ITU-T I.371). Safe for concurrent use. A clock that is set back begins it anew.
 type pace struct {
 	interval int64 // nanoseconds; 0 lets none through
 	due      atomic.Int64
@@ -114,10 +120,14 @@ type pace struct {
 func (p *pace) lets(now int64) bool {
 	for p.interval > 0 {
 		due := p.due.Load()
-		if due > now+1e9 {
+		next := max(due, now) + p.interval
+		switch {
+		case due > now+farAhead+p.interval:
+			next = now + p.interval
+		case due > now+1e9:
 			return false
 		}
-		if p.due.CompareAndSwap(due, max(due, now)+p.interval) {
+		if p.due.CompareAndSwap(due, next) {
 			return true
 		}
 	}
@@ -130,11 +140,16 @@ func (g *records) put(r *record) {
 	if g.log != nil {
 		g.log.put(g, r)
 	}
-	if r.kept != KeptSample {
-		g.notable.put(r)
-	} else if g.pace.lets(r.arrived) {
-		g.sample.put(r)
+	to := &g.notable
+	if r.kept == KeptSample {
+		if to = &g.sample; !g.pace.lets(r.arrived + int64(r.seconds*1e9)) {
+			return
+		}
 	}
+	if len(r.names) > route.MaxLooks {
+		r.names = r.probes.Compact(r.names) // those of all engines are many, and others in each snapshot
+	}
+	to.put(r)
 }
 
 // id names a decision: the data plane's instance and a number.

@@ -9,12 +9,12 @@ import (
 	"net/http"
 	"net/textproto"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/wardrop-lb/wardrop/protect"
-	"github.com/wardrop-lb/wardrop/route"
 )
 
 // errIdle is why an answer ends that was silent for too long.
@@ -24,9 +24,14 @@ var newline = []byte{'\n'}
 
 // What headers hold that are the same for many requests; nobody changes them.
 var (
-	attemptCounts = [route.MaxOrder + 1][]string{{"0"}, {"1"}, {"2"}, {"3"}, {"4"}}
-	protoHTTP     = []string{"http"}
-	protoHTTPS    = []string{"https"}
+	attemptCounts = func() (out [maxAsked + 1][]string) {
+		for i := range out {
+			out[i] = []string{strconv.Itoa(i)}
+		}
+		return out
+	}()
+	protoHTTP  = []string{"http"}
+	protoHTTPS = []string{"https"}
 )
 
 // relay copies an answer to the client, byte for byte, as it comes. Once the
@@ -50,12 +55,15 @@ func (p *DataPlane) relay(q *request, a *attempt) {
 	switch {
 	case engineErr != nil && q.ctx.Err() == nil:
 		a.outcome, a.err = protect.Failure, engineErr
-		q.record.last().Error = engineErr.Error()
+		q.record.aborted = codeFailed
+		q.broke(a)
 		p.judge(q, a)
 		panic(http.ErrAbortHandler)
 	case clientErr != nil || engineErr != nil:
 		p.metrics.cancelled.Inc()
+		q.record.aborted = codeLate
 		if clientErr != nil || q.r.Context().Err() != nil { // else its time was up
+			q.record.aborted = codeGone
 			q.row.model.demand[q.priority].cancelled.Add(1)
 		}
 		panic(http.ErrAbortHandler)
@@ -81,7 +89,7 @@ func (p *DataPlane) settle(q *request, a *attempt, s *sseScanner) {
 	case a.outcome != protect.Success:
 	case s.failed != "":
 		a.outcome, a.err = s.outcome, errors.New(inAnswer+s.failed)
-		q.record.last().Error = a.err.Error()
+		q.broke(a)
 		p.judge(q, a)
 	default:
 		t.engine.outlier.Observe(protect.Success, time.Now().UnixNano())

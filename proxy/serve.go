@@ -140,7 +140,7 @@ func (p *DataPlane) bodyError(r *http.Request, err error) *refusal {
 }
 
 func clientClosed() *refusal {
-	return refuse(statusClientClosed, "invalid_request_error", "client_closed", "the client went away")
+	return refuse(statusClientClosed, "invalid_request_error", codeGone, "the client went away")
 }
 
 func noSnapshot() *refusal {
@@ -225,7 +225,7 @@ func (p *DataPlane) resolve(q *request) *refusal {
 			return badRequest("invalid_body", "%v", err)
 		}
 		q.body.release()
-		q.body, q.fields.Model = body, model
+		q.body, q.fields.Model, q.record.alias = body, model, a.name
 	}
 	if q.row = q.table.rows[q.fields.Model]; q.row == nil {
 		return refuse(http.StatusNotFound, "invalid_request_error", "model_not_found", "the model %q does not exist", q.fields.Model)
@@ -282,7 +282,7 @@ func (q *request) timeout(total time.Duration) (time.Duration, *refusal) {
 	// A smaller request than usual takes less than the plan predicts.
 	expected := q.row.Fastest * min(1, float64(q.tokens)/q.row.model.usual.load())
 	if limit > 0 && expected > limit.Seconds() {
-		return 0, refuse(http.StatusGatewayTimeout, "server_error", "deadline",
+		return 0, refuse(http.StatusGatewayTimeout, "server_error", codeLate,
 			"no engine of %q is expected to answer within %v: the fastest takes %.3g s", q.fields.Model, limit, expected)
 	}
 	return limit, nil

@@ -78,11 +78,14 @@ type candidate struct {
 	target int
 }
 
+// storedPath is what decisions call the requests for stored responses.
+const storedPath = "/v1/responses/{id}"
+
 // serveStored passes a request for a stored response to the engine that holds it.
 func (p *DataPlane) serveStored(w http.ResponseWriter, r *http.Request) {
 	q := p.newRequest(w, r)
 	defer p.done(q)
-	q.record.path = "/v1/responses/{id}"
+	q.endpoint.path, q.record.path, q.record.asked = storedPath, storedPath, true
 	if err := p.readBody(q); err != nil {
 		p.refuse(w, q, p.bodyError(r, err))
 		return
@@ -100,6 +103,9 @@ func (p *DataPlane) serveStored(w http.ResponseWriter, r *http.Request) {
 		if a.outcome == protect.Success && a.resp.StatusCode != http.StatusNotFound {
 			p.relay(q, a)
 			return
+		}
+		if x := q.record.last(); a.outcome == protect.Success {
+			x.Outcome, x.FirstByte, x.FailedAfter = notHere, 0, a.waited.Seconds()
 		}
 		if a.outcome != protect.Success && q.ctx.Err() == nil {
 			p.judge(q, a)
