@@ -38,7 +38,7 @@ func newTracing(provider trace.TracerProvider) tracing {
 func (t *tracing) begin(q *request) {
 	if t.tracer != nil {
 		ctx := t.w3c.Extract(q.ctx, propagation.HeaderCarrier(q.r.Header))
-		q.ctx, q.span = t.tracer.Start(ctx, q.r.Method, trace.WithSpanKind(trace.SpanKindServer))
+		q.ctx, q.span = t.tracer.Start(ctx, methodOf(q.r), trace.WithSpanKind(trace.SpanKindServer))
 		q.record.trace = q.span.SpanContext().TraceID()
 	} else if len(q.r.Header["Traceparent"]) > 0 {
 		ctx := t.w3c.Extract(context.Background(), propagation.HeaderCarrier(q.r.Header))
@@ -53,16 +53,16 @@ func (t *tracing) end(q *request, id, cluster string) {
 		return
 	}
 	r := &q.record
-	q.span.SetName(q.r.Method + " " + r.path)
+	q.span.SetName(methodOf(q.r) + " " + r.path)
 	q.span.SetAttributes(
-		semconv.HTTPRequestMethodKey.String(q.r.Method), semconv.HTTPRoute(r.path), semconv.URLPath(q.r.URL.Path), semconv.HTTPResponseStatusCode(int(r.status)),
-		semconv.GenAIRequestModel(r.model),
+		semconv.HTTPRequestMethodKey.String(methodOf(q.r)), semconv.HTTPRoute(r.path), semconv.URLPath(brief(q.r.URL.Path, maxAttribute)), semconv.URLScheme(schemeOf(q.r)),
+		semconv.HTTPResponseStatusCode(int(r.status)), semconv.GenAIRequestModel(brief(r.model, maxAttribute)),
 		attribute.String("wardrop.decision", id), attribute.String("wardrop.cluster", cluster), attribute.String("wardrop.priority", r.priority.String()),
 		attribute.String("wardrop.plan", strconv.FormatUint(r.epoch, 10)+"."+strconv.FormatUint(r.version, 10)), attribute.Float64("wardrop.aged", r.aged),
 		attribute.Float64("wardrop.utilisation", r.utilisation), attribute.Float64("wardrop.shed.fraction", r.shedPart), attribute.Float64("wardrop.shed.draw", r.lot),
 		attribute.Float64("wardrop.retries_left", r.retriesLeft), attribute.String("wardrop.key", r.key.String()), attribute.Int64("wardrop.work", r.work),
 		attribute.Int("wardrop.spilled", int(r.spilled)), attribute.Int("wardrop.passed", int(r.passed)), attribute.Bool("wardrop.remembered", r.remembered),
-		attribute.Float64("wardrop.queued", r.queued), attribute.Int("wardrop.attempts", int(r.n)), attribute.String("wardrop.refused", r.refused),
+		attribute.Float64("wardrop.queued", r.queued), attribute.Int("wardrop.attempts", int(r.n)), attribute.String("wardrop.refused", r.refused), attribute.String("wardrop.aborted", r.aborted),
 	)
 	for _, l := range r.probes.Looks() {
 		if l.State != route.Within && l.Target >= 0 {
@@ -72,10 +72,34 @@ func (t *tracing) end(q *request, id, cluster string) {
 			))
 		}
 	}
-	if r.status >= http.StatusInternalServerError {
+	switch {
+	case r.status >= http.StatusInternalServerError:
 		q.span.SetStatus(codes.Error, r.refused)
 		q.span.SetAttributes(semconv.ErrorTypeKey.String(strconv.Itoa(int(r.status))))
+	case r.aborted != "" && r.aborted != codeGone:
+		q.span.SetStatus(codes.Error, r.aborted)
+		q.span.SetAttributes(semconv.ErrorTypeKey.String(r.aborted))
 	}
+}
+
+// maxAttribute bounds what a span says of what clients write, in bytes. It must be UTF-8: one text that
+// is not would cost all spans that are sent with it.
+const maxAttribute = 1 << 10
+
+// methodOf is a request's method as the conventions name it: those that nobody knows have one name.
+func methodOf(r *http.Request) string {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return r.Method
+	}
+	return semconv.HTTPRequestMethodOther.Value.AsString()
+}
+
+func schemeOf(r *http.Request) string {
+	if r.TLS != nil {
+		return "https"
+	}
+	return "http"
 }
 
 // attempt starts an attempt's span and tells the engine of it.
@@ -84,7 +108,8 @@ func (t *tracing) attempt(ctx context.Context, q *request, target int, header ht
 		return nil
 	}
 	operation := operationOf(q.endpoint.path)
-	ctx, span := t.tracer.Start(ctx, operation+" "+q.fields.Model, trace.WithSpanKind(trace.SpanKindClient))
+	ctx, span := t.tracer.Start(ctx, strings.TrimSuffix(operation+" "+q.fields.Model, " "), trace.WithSpanKind(trace.SpanKindClient))
+	delete(header, "Tracestate") // it is of the span before, or of none that could be read
 	t.w3c.Inject(ctx, propagation.HeaderCarrier(header))
 	if !span.IsRecording() {
 		return span
@@ -121,14 +146,14 @@ func (a *attempt) endSpan() {
 	if a.resp != nil {
 		a.span.SetAttributes(semconv.HTTPResponseStatusCode(a.resp.StatusCode))
 	}
-	if a.outcome != protect.Success || a.err != nil {
-		kind := outcomeNames[a.outcome]
+	switch kind := a.ending(); kind {
+	case outcomeNames[protect.Success]:
+	case canceled: // no failure of the engine
 		a.span.SetAttributes(semconv.ErrorTypeKey.String(kind))
-		text := kind
-		if a.err != nil {
-			text = a.err.Error()
-		}
-		a.span.SetStatus(codes.Error, text)
+		return
+	default:
+		a.span.SetAttributes(semconv.ErrorTypeKey.String(kind))
+		a.span.SetStatus(codes.Error, a.trouble())
 		return
 	}
 	a.span.SetAttributes(semconv.GenAIResponseTimeToFirstChunk(a.waited.Seconds()))
@@ -144,6 +169,8 @@ func operationOf(path string) string {
 		return semconv.GenAIOperationNameTextCompletion.Value.AsString()
 	case "/v1/embeddings":
 		return semconv.GenAIOperationNameEmbeddings.Value.AsString()
+	case storedPath:
+		return "stored_response"
 	}
 	return path[strings.LastIndexByte(path, '/')+1:]
 }

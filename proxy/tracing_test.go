@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
@@ -159,10 +162,79 @@ func TestSpansOfRefusals(t *testing.T) {
 	require.Equal(t, codes.Error, spans[2].Status().Code)
 }
 
+// Whatever clients write, spans stay small and can be sent; and an engine is told of no state of a
+// trace that could not be read.
+func TestSpansOfHostileRequests(t *testing.T) {
+	var got http.Header
+	engine := func(w http.ResponseWriter, r *http.Request) {
+		got = r.Header.Clone()
+		answers(`{}`)(w, r)
+	}
+	x := newTraced(t, config.Proxy{}, trace.AlwaysSample(), engine)
+	do := func(method, path, kind, body string) {
+		req, err := http.NewRequest(method, x.url+path, strings.NewReader(body))
+		require.NoError(t, err)
+		req.Header.Set("Content-Type", kind)
+		resp, err := x.client.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	}
+	do("POST", "/v1/audio/translations", "multipart/form-data; boundary=b", "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n\xff\xfe\r\n--b--\r\n")
+	do("GET", "/v1/responses/%ff"+strings.Repeat("x", 100_000), "", "")
+	do(strings.Repeat("M", 1000), "/v1/responses/a", "", "")
+	require.Equal(t, 200, x.post(chat, "Traceparent", "00-nonsense", "Tracestate", "a=b").StatusCode)
+	require.Empty(t, got["Tracestate"])
+	require.Len(t, got["Traceparent"], 1)
+	x.front()
+	spans := x.spans.Ended()
+	require.Greater(t, len(spans), 5)
+	for _, s := range spans {
+		require.NotEmpty(t, s.Name())
+		require.Less(t, len(s.Name()), 100)
+		for _, a := range s.Attributes() {
+			require.True(t, utf8.ValidString(a.Value.AsString()), "%s", a.Key)
+			require.Less(t, len(a.Value.AsString()), maxAttribute+10, "%s", a.Key)
+		}
+		require.True(t, utf8.ValidString(s.Status().Description))
+	}
+}
+
+// Who is called off is no error of the engine; what is cut off is one of the request, whatever its status.
+func TestSpansOfEndings(t *testing.T) {
+	for name, want := range map[string][2]codes.Code{
+		"gone before an answer": {codes.Unset, codes.Unset}, "gone during the answer": {codes.Unset, codes.Unset}, "cut off by the engine": {codes.Error, codes.Error},
+		"no time during the answer": {codes.Unset, codes.Error}, "an error in the stream": {codes.Error, codes.Unset},
+	} {
+		c := endings[name]
+		x := newTraced(t, c.settings, trace.AlwaysSample(), c.engines...)
+		c.ask(x.harness, "s")
+		x.front()
+		spans := x.spans.Ended()
+		require.Len(t, spans, 2, name)
+		require.Equal(t, want, [2]codes.Code{spans[0].Status().Code, spans[1].Status().Code}, name)
+	}
+}
+
+// The loser of a hedge has a span, and failed in nothing.
+func TestSpansOfHedges(t *testing.T) {
+	x := newTraced(t, config.Proxy{RetryBudget: 1, HedgeAfter: config.Duration(20 * time.Millisecond)}, trace.AlwaysSample(), hangs(sseType), events(token))
+	for i := 0; len(x.spans.Ended()) < 3; i++ {
+		x.spans.Reset()
+		x.read(x.post(`{"model":"m","stream":true,"messages":[]}`, "X-Session-Id", fmt.Sprint(i)))
+		x.front()
+		x.plane.background.Wait()
+	}
+	for _, s := range x.spans.Ended() {
+		require.Equal(t, codes.Unset, s.Status().Code, "%s %v", s.Name(), s.Status())
+	}
+	list := x.plane.Decisions(Wanted{Kept: KeptRetry})
+	require.Equal(t, []string{"e0 outrun", "e1 success"}, []string{list[0].Attempts[0].Engine + " " + list[0].Attempts[0].Outcome, list[0].Attempts[1].Engine + " " + list[0].Attempts[1].Outcome})
+}
+
 func TestOperations(t *testing.T) {
 	for path, want := range map[string]string{
 		"/v1/chat/completions": "chat", "/v1/messages": "chat", "/v1/responses": "chat", "/v1/completions": "text_completion", "/v1/embeddings": "embeddings",
-		"/v1/audio/speech": "speech", "/tokenize": "tokenize",
+		"/v1/audio/speech": "speech", "/tokenize": "tokenize", storedPath: "stored_response",
 	} {
 		require.Equal(t, want, operationOf(path))
 	}
