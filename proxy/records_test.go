@@ -266,7 +266,7 @@ func (w *slowWriter) Write(b []byte) (int, error) {
 // A disk that stands still costs lines, which are counted, and makes no request wait.
 func TestAccessLog(t *testing.T) {
 	w := &slowWriter{goes: make(chan struct{})}
-	l := NewAccessLog(w)
+	l := NewAccessLog(w, nil)
 	h := newHarness(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"usage":{"prompt_tokens":7,"completion_tokens":3}}`)
@@ -291,17 +291,68 @@ func TestAccessLog(t *testing.T) {
 	require.EqualValues(t, 3, first["output_tokens"])
 	require.NotContains(t, first, "probes")
 	require.Equal(t, "model_not_found", second["refused"])
-	l.put(h.plane.records, &record{}) // after its end: dropped, or lost in the queue, and no harm
+	before := l.Dropped()
+	l.put(h.plane.records, &record{})
+	require.Equal(t, before+1, l.Dropped(), "after its end")
 }
 
-type brokenWriter struct{}
+// disk takes so many bytes at a write, and fails if that is less than it should.
+type disk struct {
+	room int
+	text bytes.Buffer
+}
 
-func (brokenWriter) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
+func (d *disk) Write(b []byte) (int, error) {
+	n := min(len(b), d.room)
+	d.text.Write(b[:n])
+	if n < len(b) {
+		return n, io.ErrShortWrite
+	}
+	return n, nil
+}
+
+// A full disk costs lines, which are counted, and is told once; when it has room again the log goes on,
+// and every line but a torn one can be read.
+func TestAccessLogOnAFullDisk(t *testing.T) {
+	d, told := &disk{}, 0
+	l := &AccessLog{ending: make(chan struct{}), w: d, failed: func(err error) { told++; require.ErrorIs(t, err, io.ErrShortWrite) }}
+	e, g := json.NewEncoder(&l.buf), &records{instance: "i"}
+	put := func(lines int) {
+		for range lines {
+			l.line(e, &accessed{by: g, r: record{arrived: 1, sequence: g.next.Add(1)}})
+		}
+		l.flush()
+	}
+	put(3)
+	put(2)
+	require.EqualValues(t, 5, l.Dropped())
+	require.Equal(t, 1, told)
+	d.room = 1 << 20
+	put(1)
+	d.room = len(d.text.String())*3/2 + 1
+	put(3)
+	require.EqualValues(t, 7, l.Dropped(), "one of three went whole")
+	d.room = 1 << 20
+	put(2)
+	require.NoError(t, l.err)
+	require.Equal(t, 2, told)
+	var ids []string
+	for line := range strings.Lines(d.text.String()) {
+		var x Decision
+		if json.Unmarshal([]byte(line), &x) == nil {
+			ids = append(ids, x.ID)
+		}
+	}
+	require.Equal(t, []string{"i-6", "i-7", "i-10", "i-11"}, ids)
+}
 
 func TestAccessLogSaysWhyItEnded(t *testing.T) {
-	l := NewAccessLog(brokenWriter{})
+	told := make(chan error, 1)
+	l := NewAccessLog(&disk{}, func(err error) { told <- err })
 	l.put(&records{instance: "i"}, &record{arrived: 1})
 	require.ErrorIs(t, l.Close(), io.ErrShortWrite)
+	require.ErrorIs(t, <-told, io.ErrShortWrite)
+	require.EqualValues(t, 1, l.Dropped())
 }
 
 // What recording costs a request that is not recorded, and one that is.

@@ -90,7 +90,7 @@ func openAccessLog(env *environment, path string) (*proxy.AccessLog, func(), err
 		}
 		out = file
 	}
-	l := proxy.NewAccessLog(out)
+	l := proxy.NewAccessLog(out, func(err error) { env.log.Error("the access log cannot be written; lines are lost", "error", err) })
 	return l, func() {
 		err := l.Close()
 		if file != nil {
