@@ -130,10 +130,11 @@ func (p *DataPlane) Snapshot() *fleet.Snapshot {
 }
 
 // Run keeps the data plane connected to the control plane, reads its engines and
-// measures distances until ctx is done. It may be called once.
+// measures distances until ctx is done. It may be called once. Requests may be served until later:
+// when they have ended, Close ends the rest.
 func (p *DataPlane) Run(ctx context.Context) {
 	defer p.reader.Close()
-	defer p.Close()
+	defer p.closeIdle()
 	reporter := &signals.Reporter{
 		Conns: p.control, Interval: time.Duration(p.signals.Report), Build: p.report, Readings: p.allReadings, Log: p.log,
 	}
@@ -145,9 +146,14 @@ func (p *DataPlane) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// Close ends idle connections to engines and waits for what runs beside requests.
+// Close waits for what runs beside requests, of which none may come any more, and ends idle
+// connections to engines.
 func (p *DataPlane) Close() {
 	p.background.Wait()
+	p.closeIdle()
+}
+
+func (p *DataPlane) closeIdle() {
 	p.memory.transports.closeIdle()
 	p.pages.CloseIdleConnections()
 }

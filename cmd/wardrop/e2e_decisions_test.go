@@ -3,6 +3,9 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,4 +87,72 @@ func readAll(t *testing.T, path string) string {
 	b, err := os.ReadFile(path)
 	require.NoError(t, err)
 	return string(b)
+}
+
+// endless is an engine that begins an answer and does not end it.
+func endless(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if r.Method != http.MethodPost {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+const endlessFleet = `
+control: {admin: %q}
+proxy: {access_log: %q, drain: 100ms}
+clusters:
+  - {name: a, region: a, distances: {a: 1ms}}
+engines:
+  - {name: near, region: a, url: %q, models: [demo], profile: {t0: 100ms, u_max: 125, batch: 200}}
+demand:
+  - {cluster: a, model: demo, rate: 10}
+`
+
+// What is cut off when the process ends is in the access log all the same.
+func TestTheLastLinesAreWritten(t *testing.T) {
+	t.Parallel()
+	access := filepath.Join(t.TempDir(), "access.jsonl")
+	p := start(t, "up", "--quiet", "-c", newFile(t, fmt.Sprintf(endlessFleet, testaddr.Own(t), access, endless(t))))
+	base := p.ready().urls["a"]
+	const streams = 20
+	for range streams {
+		resp, err := http.Post(base+"/v1/chat/completions", "application/json", strings.NewReader(`{"model":"demo","stream":true,"messages":[]}`))
+		require.NoError(t, err)
+		defer func() { _ = resp.Body.Close() }()
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+	}
+	require.Zero(t, p.stop(syscall.SIGTERM))
+	lines := strings.Split(strings.TrimSpace(readAll(t, access)), "\n")
+	require.Len(t, lines, streams)
+	for _, line := range lines {
+		var d proxy.Decision
+		require.NoError(t, json.Unmarshal([]byte(line), &d))
+		require.NotEmpty(t, d.Aborted)
+	}
+}
+
+// A disk without room for the access log costs no request, and is told.
+func TestFullDiskUnderTheAccessLog(t *testing.T) {
+	t.Parallel()
+	const full = "/dev/full"
+	if _, err := os.Stat(full); err != nil {
+		t.Skip("this system has no disk that is full")
+	}
+	p := start(t, "up", "--quiet", "-c", newFile(t, strings.Replace(fmt.Sprintf(endlessFleet, testaddr.Own(t), full, "http://127.0.0.1:1"), "url: \"http://127.0.0.1:1\", ", "", 1)))
+	requireAnswer(t, p.ready().urls["a"], "demo")
+	p.logs("the access log cannot be written; lines are lost")
+	requireAnswer(t, p.ready().urls["a"], "demo")
+	require.Zero(t, p.stop(syscall.SIGTERM))
+	require.Contains(t, p.log.String(), "the access log ends")
+	require.Contains(t, p.log.String(), "dropped=2")
 }

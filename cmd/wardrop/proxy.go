@@ -53,6 +53,7 @@ func (c *proxyCmd) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
+	defer plane.Close()
 	requests, err := listen("listen", cluster.Listen)
 	if err != nil {
 		return err

@@ -50,7 +50,8 @@ func (s *servers) wait() error {
 // http serves a handler; when the end comes, requests in flight may finish for
 // as long as drain says.
 func (s *servers) http(name string, l net.Listener, h http.Handler, drain time.Duration) {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	b := &busy{Handler: h}
+	server := &http.Server{Handler: b, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 	s.run(name, func(ctx context.Context) error {
 		done := make(chan struct{})
 		go func() {
@@ -60,6 +61,7 @@ func (s *servers) http(name string, l net.Listener, h http.Handler, drain time.D
 			defer cancel()
 			if server.Shutdown(limit) != nil {
 				_ = server.Close()
+				b.wait(cutPatience)
 			}
 		}()
 		err := server.Serve(l)
@@ -69,6 +71,35 @@ func (s *servers) http(name string, l net.Listener, h http.Handler, drain time.D
 		}
 		return err
 	})
+}
+
+// cutPatience is how long requests that were cut off may take to notice and to be recorded.
+const cutPatience = time.Second
+
+// busy knows when no request is served any more: of those that it has cut off a server does not say.
+type busy struct {
+	http.Handler
+	serving sync.RWMutex // for reading by who serves
+}
+
+func (b *busy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	b.serving.RLock()
+	defer b.serving.RUnlock()
+	b.Handler.ServeHTTP(w, r)
+}
+
+// wait returns when none is served, or after limit.
+func (b *busy) wait(limit time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b.serving.Lock()
+		defer b.serving.Unlock()
+	}()
+	select {
+	case <-done:
+	case <-time.After(limit):
+	}
 }
 
 // grpc serves a gRPC server.

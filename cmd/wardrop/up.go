@@ -102,6 +102,7 @@ func (c *upCmd) Run(env *environment) (err error) {
 		return err
 	}
 	defer closeTracing()
+	defer up.closePlanes()
 	if err := up.startEngines(); err != nil {
 		return err
 	}
@@ -226,6 +227,13 @@ func (up *fleetUp) closeEngines() {
 		if e != nil {
 			e.Close()
 		}
+	}
+}
+
+// closePlanes waits for what runs beside requests that have ended.
+func (up *fleetUp) closePlanes() {
+	for _, p := range up.planes {
+		p.Close()
 	}
 }
 
