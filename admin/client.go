@@ -28,6 +28,7 @@ type Client struct {
 	Token string
 
 	patience time.Duration // clientTimeout if 0
+	whom     string        // is asked; the control plane if empty
 }
 
 const clientTimeout = 10 * time.Second
@@ -134,6 +135,7 @@ func (c Client) Advice(ctx context.Context) (*suppose.Advice, error) {
 
 // Decision asks a data plane how it routed a request.
 func (c Client) Decision(ctx context.Context, id string) (*proxy.Decision, error) {
+	c.whom = dataPlane
 	var out proxy.Decision
 	return &out, c.get(ctx, "/v1/decisions/"+url.PathEscape(id), &out)
 }
@@ -141,13 +143,18 @@ func (c Client) Decision(ctx context.Context, id string) (*proxy.Decision, error
 // Decisions copies what a data plane remembers to w, as lines of JSON. wanted are the query's keys:
 // model, engine, kept, since, replay.
 func (c Client) Decisions(ctx context.Context, wanted url.Values, w io.Writer) error {
+	c.whom = dataPlane
 	return c.slowly().do(ctx, http.MethodGet, "/v1/decisions?"+wanted.Encode(), nil, w)
 }
 
 // refusal is what is answered in place of what was asked for.
-type refusal string
+type refusal struct{ whose, text string }
 
-func (r refusal) Error() string { return "the control plane says: " + string(r) }
+func (r refusal) Error() string { return "the " + r.whose + " says: " + r.text }
+
+const dataPlane = "data plane"
+
+func (c Client) asked() string { return cmp.Or(c.whom, "control plane") }
 
 // Answered tells whether an error is an answer, rather than that there was none.
 func Answered(err error) bool {
@@ -190,7 +197,7 @@ func (c Client) do(ctx context.Context, method, path string, body, into any) err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return fmt.Errorf("the control plane does not answer: %w", err)
+		return fmt.Errorf("the %s does not answer: %w", c.asked(), err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if into == nil && resp.StatusCode == http.StatusNoContent {
@@ -201,14 +208,14 @@ func (c Client) do(ctx context.Context, method, path string, body, into any) err
 		if json.NewDecoder(resp.Body).Decode(&e) != nil || e.Error == "" {
 			e.Error = resp.Status
 		}
-		return refusal(e.Error)
+		return refusal{c.asked(), e.Error}
 	}
 	if w, ok := into.(io.Writer); ok {
 		_, err := io.Copy(w, resp.Body)
 		return err
 	}
 	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-		return fmt.Errorf("what answers at %s is no control plane of this version: %w", c.Base, err)
+		return fmt.Errorf("what answers at %s is no %s of this version: %w", c.Base, c.asked(), err)
 	}
 	return nil
 }

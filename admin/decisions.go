@@ -2,15 +2,17 @@ package admin
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/wardrop-lb/wardrop/proxy"
 )
 
-// decided serves what a data plane remembers of its decisions: one of them, why an engine was not
-// picked for it, and all as lines of JSON, with replay=true after the weights that they were made by.
+// decided serves what a data plane remembers of its decisions: one of them, and those that are wanted as
+// lines of JSON, with replay=true after the weights that they were made by.
 func decided(mux *http.ServeMux, p *proxy.DataPlane) {
 	find := func(w http.ResponseWriter, r *http.Request) (proxy.Decision, bool) {
 		d, ok := p.Decision(r.PathValue("id"))
@@ -25,7 +27,7 @@ func decided(mux *http.ServeMux, p *proxy.DataPlane) {
 		}
 	})
 	mux.HandleFunc("GET /v1/decisions", func(w http.ResponseWriter, r *http.Request) {
-		wanted, err := wanted(r, time.Now())
+		wanted, replay, err := wanted(r, time.Now())
 		if err != nil {
 			fail(w, http.StatusBadRequest, err.Error())
 			return
@@ -33,7 +35,7 @@ func decided(mux *http.ServeMux, p *proxy.DataPlane) {
 		list := p.Decisions(wanted)
 		w.Header().Set("Content-Type", "application/jsonl")
 		e := json.NewEncoder(w)
-		if replay, _ := strconv.ParseBool(r.URL.Query().Get("replay")); replay {
+		if replay {
 			for _, t := range p.Tables(list) {
 				if e.Encode(proxy.Recorded{Table: &t}) != nil {
 					return
@@ -48,14 +50,24 @@ func decided(mux *http.ServeMux, p *proxy.DataPlane) {
 	})
 }
 
-func wanted(r *http.Request, now time.Time) (w proxy.Wanted, err error) {
+// wanted reads the query: model, engine, kept, since, replay.
+func wanted(r *http.Request, now time.Time) (w proxy.Wanted, replay bool, err error) {
 	q := r.URL.Query()
 	w = proxy.Wanted{Model: q.Get("model"), Engine: q.Get("engine"), Kept: proxy.Kept(q.Get("kept"))}
+	if w.Kept != "" && !slices.Contains(proxy.AllKept, w.Kept) {
+		return w, false, fmt.Errorf("kept: %q is none of %v", w.Kept, proxy.AllKept)
+	}
 	if text := q.Get("since"); text != "" {
-		var since time.Duration
-		if since, err = time.ParseDuration(text); err == nil {
-			w.Since = now.Add(-since)
+		since, err := time.ParseDuration(text)
+		if err != nil {
+			return w, false, fmt.Errorf("since: %w", err)
+		}
+		w.Since = now.Add(-since)
+	}
+	if text := q.Get("replay"); text != "" {
+		if replay, err = strconv.ParseBool(text); err != nil {
+			return w, false, fmt.Errorf("replay: %q is neither true nor false", text)
 		}
 	}
-	return w, err
+	return w, replay, nil
 }

@@ -38,6 +38,9 @@ const (
 	KeptSlow   Kept = "slow"  // the first byte came three times as late as expected, waiting for room included
 )
 
+// AllKept are the reasons there are; not to be modified.
+var AllKept = []Kept{KeptError, KeptRetry, KeptSlow, KeptSample}
+
 // notable is why a request that has ended is worth remembering, KeptSample for no reason. What the
 // plan sheds, finds no room or was given up by the client is no error of anybody: a storm of it would
 // drive errors out. A request without a status met an error of our own.

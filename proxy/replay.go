@@ -45,6 +45,9 @@ func (r *Replayed) Why() error {
 	return nil
 }
 
+// keptRouters is how many tables' routers a replay keeps.
+const keptRouters = 4
+
 // Replay makes the decisions of a file again, by the code that made them, and gives each to result.
 // It needs nothing but the file. An error says which line is none of such a file's.
 func Replay(file io.Reader, result func(Replayed)) error {
@@ -69,7 +72,9 @@ func Replay(file io.Reader, result func(Replayed)) error {
 			x := line.Decision
 			name := fmt.Sprint(x.instance(), "-", x.Table)
 			if t := known[name]; t != nil && routers[name] == nil {
-				clear(routers) // decisions by one table stand together
+				if len(routers) == keptRouters { // decisions by one table stand nearly together
+					clear(routers)
+				}
 				routers[name] = t.router()
 			}
 			out := Replayed{Decision: x}
