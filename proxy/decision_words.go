@@ -231,13 +231,13 @@ func (d *Decision) endWords() string {
 	took := spell(d.Seconds)
 	switch {
 	case d.Refused == codeGone:
-		return fmt.Sprintf("The client went away %s after the request came, before there was an answer.", took)
+		return fmt.Sprintf("The connection to the client was closed %s after the request came, before there was an answer.", took)
 	case d.Refused != "" && len(d.Attempts) > 0:
 		return fmt.Sprintf("It was refused here with status %d, %s after it came: %s.", d.Status, took, refusals(d.Refused))
 	case d.Refused != "":
 		return fmt.Sprintf("It was refused here with status %d: %s.", d.Status, refusals(d.Refused))
 	case d.Aborted == codeGone:
-		return fmt.Sprintf("The client went away %s after the request came, during the answer of status %d.", took, d.Status)
+		return fmt.Sprintf("The connection to the client was closed %s after the request came, during the answer of status %d.", took, d.Status)
 	case d.Aborted != "":
 		return fmt.Sprintf("The answer had status %d and was cut off %s after the request came: %s.", d.Status, took, refusals(d.Aborted))
 	case d.Status != 0:

@@ -85,7 +85,7 @@ Its prefix went to the same engine before, where its cache is to be expected.
 near was asked, and the other was faster.
 After 200ms far was asked: success.
 3.0 retries were left in the budget when it came, at 0 % utilisation.
-The client went away 1.5s after the request came, before there was an answer.`, map[string]string{
+The connection to the client was closed 1.5s after the request came, before there was an answer.`, map[string]string{
 		"third": "third was not looked at: the prefix went to near before, which had room.\nnear was picked.",
 	}},
 	"refused before the plan was looked at": {func(d *Decision) {
@@ -100,7 +100,7 @@ It was refused here with status 413: body too large.`, map[string]string{
 It was refused here with status 504: its time was up, or too short from the beginning (deadline).`, nil},
 	"a stored response": {func(d *Decision) {
 		d.Model, d.Path = "", "/v1/responses/{id}"
-		d.Attempts = []Attempt{{Engine: "near", Outcome: "not here", FailedAfter: 0.001}, {Engine: "far", After: 0.002, Outcome: "success", FirstByte: 0.003}}
+		d.Attempts = []Attempt{{Engine: "near", Outcome: "not_here", FailedAfter: 0.001}, {Engine: "far", After: 0.002, Outcome: "success", FirstByte: 0.003}}
 	}, `At 03:04:05.006 a standard request for a stored response came to eu, which routed by plan 3.7.
 near was asked and did not hold it.
 After 2ms far was asked and began to answer after 3ms.
@@ -123,7 +123,7 @@ The answer had status 200 and was cut off 1.5s after the request came: the engin
 	}, `At 03:04:05.006 a standard request for m came to eu, which routed by plan 3.7.
 Its session decided the order of engines, as for all with the same.
 near was asked and began to answer after 200ms.
-The client went away 1.5s after the request came, during the answer of status 200.`, nil},
+The connection to the client was closed 1.5s after the request came, during the answer of status 200.`, nil},
 	"all beyond their bounds, and the client impatient": {func(d *Decision) {
 		d.Key, d.Picked, d.Status, d.Refused = "session", "big", 499, "client_closed"
 		d.Probes = []Probe{
@@ -139,7 +139,7 @@ ill was passed over: it had failed or refused shortly before.
 small was passed over: 30 tokens in flight, and its weight allows 10.
 All that came into question were at their bounds or failing: big was the least beyond its own.
 big was asked, and had not begun to answer when it was called off after 1.4s.
-The client went away 1.5s after the request came, before there was an answer.`, map[string]string{
+The connection to the client was closed 1.5s after the request came, before there was an answer.`, map[string]string{
 		"far": "far was to be next, but no retry was left.\nbig was picked.",
 	}},
 	"at the engine that holds the response": {func(d *Decision) {

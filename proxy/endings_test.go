@@ -222,7 +222,7 @@ func TestEndingOfStoredResponses(t *testing.T) {
 	d := h.plane.Decisions(Wanted{})[0]
 	require.Equal(t, KeptSample, d.Kept)
 	require.Len(t, d.Attempts, 6)
-	require.Equal(t, "not here", d.Attempts[5].Outcome)
+	require.Equal(t, "not_here", d.Attempts[5].Outcome)
 	words := strings.Join(d.Words(), "\n")
 	require.Contains(t, words, "request for a stored response")
 	require.Contains(t, words, "e5 was asked and did not hold it.")

@@ -228,7 +228,7 @@ func (q *request) broke(a *attempt) {
 const (
 	outrun   = "outrun"   // the other of a hedge was faster
 	canceled = "canceled" // the client left, the time was up, or the other of a hedge was faster
-	notHere  = "not here" // the engine does not hold the stored response
+	notHere  = "not_here" // the engine does not hold the stored response
 )
 
 // ending is how an attempt came out.

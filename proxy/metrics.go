@@ -54,7 +54,7 @@ var (
 	descVersion  = prometheus.NewDesc("wardrop_proxy_snapshot_version", "Version of the snapshot in force.", nil, nil)
 	descAge      = prometheus.NewDesc("wardrop_proxy_snapshot_age_seconds", "Time since the snapshot in force came; of one found on disk since it was published.", nil, nil)
 	descAged     = prometheus.NewDesc("wardrop_proxy_snapshot_aged", "Part of the weights that age has taken: so much of them is in proportion to the engines' capacities.", nil, nil)
-	descDropped  = prometheus.NewDesc("wardrop_proxy_access_log_dropped_total", "Requests that the access log could not take in time.", nil, nil)
+	descDropped  = prometheus.NewDesc("wardrop_proxy_access_log_dropped_total", "Requests that the access log did not write.", nil, nil)
 	descStale    = prometheus.NewDesc("wardrop_proxy_snapshot_stale", "1 when the snapshot is older than it is good for.", nil, nil)
 )
 
