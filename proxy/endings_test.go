@@ -237,6 +237,9 @@ func TestDecisionKnowsTheAlias(t *testing.T) {
 	h.front()
 	d := h.plane.Decisions(Wanted{})[0]
 	require.Equal(t, []string{"m", "best"}, []string{d.Model, d.Alias})
+	for model, want := range map[string]int{"m": 1, "best": 1, "other": 0} {
+		require.Len(t, h.plane.Decisions(Wanted{Model: model}), want)
+	}
 }
 
 // What waited for room is slow, however fast its engine was then; what comes whole is not slow

@@ -199,14 +199,14 @@ func (p *DataPlane) Decision(id string) (Decision, bool) { return p.records.get(
 
 // Wanted says which decisions are asked for; the zero value wants all.
 type Wanted struct {
-	Model, Engine string // that they asked for, that was tried or passed over
+	Model, Engine string // that they asked for, maybe by an alias; that was tried or passed over
 	Kept          Kept
 	Since         time.Time // of their arrival
 }
 
 func (w *Wanted) has(r *record) bool {
 	switch {
-	case w.Model != "" && r.model != w.Model, w.Kept != "" && r.kept != w.Kept, r.arrived < w.Since.UnixNano() && !w.Since.IsZero():
+	case w.Model != "" && r.model != w.Model && r.alias != w.Model, w.Kept != "" && r.kept != w.Kept, r.arrived < w.Since.UnixNano() && !w.Since.IsZero():
 		return false
 	case w.Engine == "" || r.n > 0 && r.first.Engine == w.Engine:
 		return true

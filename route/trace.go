@@ -229,9 +229,12 @@ func (r *Row) Replay(q Query, looks []Look, cut bool) ([]int, error) {
 		}
 	}
 	for t.at < t.n && t.err == nil {
+		was := t.at
 		if i, c, ok := r.TakeNext(&p, q.Work, q.Now); ok {
 			order = append(order, i)
 			c.Release()
+		} else if t.at == was {
+			t.err = fmt.Errorf("it looks at %d things, and %d were recorded", t.at, t.n)
 		}
 	}
 	return order, t.err

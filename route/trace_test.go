@@ -247,6 +247,30 @@ func TestTraceOfTheLastTryIsWhole(t *testing.T) {
 	require.Equal(t, []int{p.At(0)}, order)
 }
 
+// A record that goes on after the last engine that a pick may name is none of a decision's.
+func TestReplayEnds(t *testing.T) {
+	s := &fleet.Snapshot{Cluster: "c", Epoch: 1, Version: 1, Rows: []fleet.SnapshotRow{{Model: "m"}}}
+	for i := range 8 {
+		s.Engines = append(s.Engines, fleet.SnapshotEngine{Name: fmt.Sprint("e", i), Capacity: 1})
+		s.Rows[0].Targets = append(s.Rows[0].Targets, fleet.Target{Engine: int32(i), Weight: 1. / 8, Predicted: 1})
+	}
+	r := New(s, NewFlights(), 1, nil).Row("m")
+	var trace Trace
+	q := Query{Source: KeySession, Hash: 7, Work: 100, Trace: &trace}
+	p := r.Decide(q)
+	_, ok := r.Take(&p, q.Work, 0)
+	for n := 1; ok; n++ {
+		require.LessOrEqual(t, n, MaxOrder)
+		_, _, ok = r.TakeNext(&p, q.Work, 0)
+	}
+	again := New(s, NewFlights(), 1, nil).Row("m")
+	order, err := again.Replay(q, trace.Looks(), false)
+	require.NoError(t, err)
+	require.Len(t, order, MaxOrder)
+	_, err = again.Replay(q, append(trace.Looks(), Look{Kind: LookNext}), false)
+	require.ErrorContains(t, err, "were recorded")
+}
+
 // A trace that was compacted tells of the same engines.
 func TestCompact(t *testing.T) {
 	f := &traffic{rng: rand.New(rand.NewPCG(9, 10)), now: 1e15}

@@ -14,7 +14,7 @@ import (
 
 type decisionsCmd struct {
 	planeFlags
-	Model  string        `help:"Only requests for this model."`
+	Model  string        `help:"Only requests for this model, or alias."`
 	Engine string        `help:"Only those that tried this engine, or passed it over."`
 	Kept   string        `help:"Only those recorded for this reason: ${enum}." enum:"error,retry,slow,sample,all" default:"all"`
 	Since  time.Duration `help:"Only those that came in this time until now." placeholder:"DURATION"`
@@ -71,7 +71,7 @@ type replayCmd struct {
 
 // Help says what it proves.
 func (*replayCmd) Help() string {
-	return `Makes recorded decisions again, offline: by the code that made them, the weights that were in force, and what they saw of the engines. Each must come out the same. The exit code is 1 if one does not.`
+	return `Makes recorded decisions again, offline: by the code that made them, the weights that were in force, and what they saw of the engines. Each must come out the same. The exit code is 1 if one does not, or if the file holds no weights.`
 }
 
 // Run replays the file and counts.
@@ -117,6 +117,9 @@ func (c *replayCmd) replay(in io.Reader, out io.Writer) error {
 		if counts[why] > 0 {
 			fmt.Fprintf(out, "%d cannot be made again: %v\n", counts[why], why)
 		}
+	}
+	if same+different == 0 && counts[proxy.ErrNoTable] > 0 {
+		return errors.New("none could be made again: wardrop decisions --replay writes the weights too")
 	}
 	if different > 0 {
 		return fmt.Errorf("%d of %d decisions came out otherwise", different, same+different)
