@@ -47,7 +47,7 @@ func (p *DataPlane) forward(q *request) {
 				retries++
 			}
 		} else {
-			a = p.attempt(q.ctx, q, target, charge)
+			a = p.attempt(q.ctx, q, target, charge, time.Now())
 		}
 		q.note(a)
 		if a.outcome == protect.Success {
@@ -135,9 +135,9 @@ type attempt struct {
 }
 
 // attempt sends the request to one engine and waits until the answer promises
-// something. The engine was charged and is until end.
-func (p *DataPlane) attempt(ctx context.Context, q *request, target int, charge route.Charge) *attempt {
-	a := &attempt{target: target, sent: time.Now(), charge: charge, stream: q.fields.Stream}
+// something. The engine was charged, at a time that counts as the one when it was sent, and is until end.
+func (p *DataPlane) attempt(ctx context.Context, q *request, target int, charge route.Charge, now time.Time) *attempt {
+	a := &attempt{target: target, sent: now, charge: charge, stream: q.fields.Stream}
 	t := &q.row.targets[target]
 	t.seen.attempts.add()
 	t.seen.spent.begin(a.sent)

@@ -15,18 +15,19 @@ import (
 func (p *DataPlane) hedged(q *request, target int, charge route.Charge) (first *attempt, both bool) {
 	results := make(chan *attempt, 2)
 	var cancels [2]context.CancelFunc
-	launch := func(i, target int, charge route.Charge) {
+	launch := func(i, target int, charge route.Charge) (at time.Time) {
 		ctx, cancel := context.WithCancel(q.ctx)
 		cancels[i] = cancel
 		body := q.body
 		body.refs.Add(1) // the loser may still send it when the request has ended
+		at = time.Now() // else of two that the scheduler turns round the second would seem to be the first
 		go func() {
 			defer body.release()
-			results <- p.attempt(ctx, q, target, charge)
+			results <- p.attempt(ctx, q, target, charge, at)
 		}()
+		return at
 	}
-	begun := time.Now()
-	launch(0, target, charge)
+	begun := launch(0, target, charge)
 	timer := time.NewTimer(time.Duration(p.config.HedgeAfter))
 	defer timer.Stop()
 	select {
@@ -41,8 +42,7 @@ func (p *DataPlane) hedged(q *request, target int, charge route.Charge) (first *
 		return <-results, false
 	}
 	p.metrics.retries.WithLabelValues("hedge").Inc()
-	hedgedAt := time.Now()
-	launch(1, second, charge)
+	hedgedAt := launch(1, second, charge)
 	first = <-results
 	if first.outcome != protect.Success {
 		// The other may still win; if it does not, this is the failure to tell.

@@ -98,7 +98,8 @@ func (p *DataPlane) serveStored(w http.ResponseWriter, r *http.Request) {
 	holders := p.holders(q.table, id)
 	for _, c := range holders {
 		q.row = c.row
-		a := p.attempt(q.ctx, q, c.target, c.row.Targets()[c.target].Flight.Charge(q.work, time.Now().UnixNano()))
+		now := time.Now()
+		a := p.attempt(q.ctx, q, c.target, c.row.Targets()[c.target].Flight.Charge(q.work, now.UnixNano()), now)
 		q.note(a)
 		if a.outcome == protect.Success && a.resp.StatusCode != http.StatusNotFound {
 			p.relay(q, a)
