@@ -214,8 +214,7 @@ func TestHedging(t *testing.T) {
 			resp := h.post(chat, "X-Session-Id", fmt.Sprint("s", i))
 			require.Equal(t, "other", h.read(resp))
 			if d := h.decision(resp.Header); len(d.Attempts) == 2 {
-				require.Equal(t, "outrun", d.Attempts[0].Outcome)
-				require.Equal(t, "success", d.Attempts[1].Outcome)
+				require.ElementsMatch(t, []string{"outrun", "success"}, []string{d.Attempts[0].Outcome, d.Attempts[1].Outcome})
 				require.Equal(t, "2", resp.Header.Get("X-Wardrop-Attempts"))
 			}
 		}

@@ -20,7 +20,7 @@ func (p *DataPlane) hedged(q *request, target int, charge route.Charge) (first *
 		cancels[i] = cancel
 		body := q.body
 		body.refs.Add(1) // the loser may still send it when the request has ended
-		at = time.Now() // else of two that the scheduler turns round the second would seem to be the first
+		at = time.Now()  // else of two that the scheduler turns round the second would seem to be the first
 		go func() {
 			defer body.release()
 			results <- p.attempt(ctx, q, target, charge, at)
