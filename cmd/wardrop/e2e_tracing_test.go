@@ -70,12 +70,19 @@ demand:
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, http.StatusOK, resp.StatusCode)
+	// One that is not UTF-8 would not be sent, nor what is sent with it.
+	resp, err = http.Get(base + "/v1/responses/%ff")
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
 	require.Zero(t, p.stop(syscall.SIGTERM))
 	c.mu.Lock()
 	names := map[string]string{}
 	for _, s := range c.spans {
-		names[s.Name] = fmt.Sprintf("%x", s.TraceId)
+		if !strings.Contains(s.Name, "response") {
+			names[s.Name] = fmt.Sprintf("%x", s.TraceId)
+		}
 	}
+	require.Len(t, c.spans, 4)
 	require.Equal(t, "wardrop", c.service)
 	c.mu.Unlock()
 	require.Equal(t, map[string]string{"POST /v1/chat/completions": "0af7651916cd43dd8448eb211c80319c", "chat demo": "0af7651916cd43dd8448eb211c80319c"}, names)
