@@ -108,7 +108,12 @@ func (w *read) begin(t *testing.T, i int, p enginemodel.Params) {
 	w.pages[i].inner.Store(&h)
 }
 
-func (w *read) fault(i int, f testengine.Faults) { require.NoError(w.t, w.engines[i].SetFaults(f)) }
+// fault changes an engine, when all that happens at this moment has happened: what is given up
+// just now does not begin to be answered.
+func (w *read) fault(i int, f testengine.Faults) {
+	synctest.Wait()
+	require.NoError(w.t, w.engines[i].SetFaults(f))
+}
 
 // traffic sends a request of a session of its own so many times a second until done
 // says so, for that long at most, and tells how long it took.
