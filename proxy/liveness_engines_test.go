@@ -280,7 +280,7 @@ func TestDeadStreamIsGivenUp(t *testing.T) {
 			passed += boolToInt(w.passed(0))
 			return false
 		})
-		require.LessOrEqual(t, passed, 2*3*60/15, "until a probe is answered")
+		require.Less(t, passed, 5*3*60/20, "a twentieth of the time, until a probe is answered: chance says which streams are dead")
 		given := w.plane.Stats()[0].Failed
 		require.Positive(t, given, "after at most three times as long as an engine may be silent")
 		require.Greater(t, w.plane.Stats()[0].Requests-given, uint64(50), "it serves every other one")
