@@ -88,7 +88,7 @@ func (d *Decision) drawn() string {
 func (d *Decision) keyWords() string {
 	key := "Its " + d.Key
 	if d.Depth > 0 {
-		key = fmt.Sprintf("Its %s, %d blocks deep,", d.Key, d.Depth)
+		key = fmt.Sprintf("Its %s, %s deep,", d.Key, either(d.Depth == 1, "one block", fmt.Sprint(d.Depth, " blocks")))
 	}
 	place := d.find(route.LookPlace)
 	switch {

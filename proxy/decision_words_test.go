@@ -16,6 +16,12 @@ type told struct {
 }
 
 var tellings = map[string]told{
+	"a short prefix": {func(d *Decision) {
+		d.Key, d.Depth, d.Picked = "prefix", 1, "near"
+		d.Probes = []Probe{{Look: "row"}, {Look: "probe", Engine: "near", State: "within"}, {Look: "charge", Engine: "near", State: "within"}}
+	}, `At 03:04:05.006 a standard request for m came to eu, which routed by plan 3.7.
+Its prefix, one block deep, decided the order of engines.
+The answer had status 200 and ended 1.5s after the request came.`, nil},
 	"plain": {func(d *Decision) {
 		d.Probes = []Probe{{Look: "choice", Engine: "near"}, {Look: "choice", Engine: "far"}, {Look: "choice", Engine: "near"}, {Look: "choice", Engine: "fourth"}, {Look: "row"}, {Look: "probe", Engine: "near", State: "within"}, {Look: "charge", Engine: "near", State: "within"}}
 		d.Picked = "near"
