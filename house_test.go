@@ -59,6 +59,7 @@ var floors = map[string][]string{
 	"admin":                 {"collect", "control", "dashboard", "explain", "guard", "history", "proxy", "relay", "store", "suppose"},
 	"integration":           {},
 	"internal/testaddr":     {},
+	"internal/testturn":     {},
 	"monitoring":            {},
 	"cmd/wardrop": {"admin", "collect", "config", "control", "dashboard", "discover", "discover/kube", "enginemodel", "examples", "explain", "fleet", "fleetgen", "history", "loadgen",
 		"policy/optimal", "proxy", "relay", "sim", "sim/baseline",

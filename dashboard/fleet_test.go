@@ -23,6 +23,7 @@ import (
 	"github.com/wardrop-lb/wardrop/dashboard"
 	"github.com/wardrop-lb/wardrop/enginemodel"
 	"github.com/wardrop-lb/wardrop/internal/testaddr"
+	"github.com/wardrop-lb/wardrop/internal/testturn"
 	"github.com/wardrop-lb/wardrop/loadgen"
 	"github.com/wardrop-lb/wardrop/proxy"
 	"github.com/wardrop-lb/wardrop/store"
@@ -92,6 +93,7 @@ type running struct {
 // startFleet runs all of a configuration in this process until the test ends.
 func startFleet(t *testing.T, text, token string) *running {
 	t.Helper()
+	testturn.Take(t)
 	cfg, err := config.Parse("w.yaml", []byte(text))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -22,6 +22,7 @@ import (
 	"github.com/wardrop-lb/wardrop/config"
 	"github.com/wardrop-lb/wardrop/control"
 	"github.com/wardrop-lb/wardrop/dashboard"
+	"github.com/wardrop-lb/wardrop/internal/testturn"
 	"github.com/wardrop-lb/wardrop/policy/optimal"
 	"github.com/wardrop-lb/wardrop/store"
 )
@@ -98,6 +99,8 @@ func (c countedConn) Write(b []byte) (int, error) {
 // startLarge runs a control plane of the large fleet, whose demand is another at every tick, and
 // gives the page's address and how many bytes were sent.
 func startLarge(tb testing.TB, policy, tick string) (url string, sent *atomic.Int64) {
+	tb.Helper()
+	testturn.Take(tb)
 	cfg := large(tb, policy, tick)
 	c := control.New(control.Options{Config: cfg, Store: &store.Memory{}, Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
 	board := dashboard.New(c)

@@ -33,10 +33,10 @@ static_resources:
         envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
           "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
           explicit_http_config: {http2_protocol_options: {}}
-      load_assignment: {cluster_name: wardrop, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: %s}}}}]}]}
+      load_assignment: {cluster_name: wardrop, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: %s, port_value: %s}}}}]}]}
   listeners:
     - name: requests
-      address: {socket_address: {address: 127.0.0.1, port_value: %s}}
+      address: {socket_address: {address: %s, port_value: %s}}
       filter_chains:
         - filters:
             - name: http
@@ -94,9 +94,9 @@ engines:
 	plane.until("there is a plan", func() bool { return weights()["small"] > 0 })
 
 	bootstrap := filepath.Join(dir, "envoy.yaml")
-	_, controlPort, _ := strings.Cut(control, ":")
-	_, listenPort, _ := strings.Cut(listen, ":")
-	require.NoError(t, os.WriteFile(bootstrap, fmt.Appendf(nil, envoyFile, form, controlPort, listenPort), 0o600))
+	controlHost, controlPort, _ := strings.Cut(control, ":")
+	listenHost, listenPort, _ := strings.Cut(listen, ":")
+	require.NoError(t, os.WriteFile(bootstrap, fmt.Appendf(nil, envoyFile, form, controlHost, controlPort, listenHost, listenPort), 0o600))
 	front := run(t, envoy, "-c", bootstrap, "--base-id", fmt.Sprint(os.Getpid()%1000+len(form)), "--concurrency", "1", "-l", "warning")
 	front.until("it serves", func() bool { return status("http://"+listen+"/health") == 200 })
 

@@ -246,7 +246,8 @@ func TestSuppose(t *testing.T) {
 	require.Contains(t, out, "of the traffic would go elsewhere")
 	require.Contains(t, say("what-if", "--demand", "*/*=1"), "\nNo weight would change")
 	require.Contains(t, say("advise"), "DESIRED")
-	first := say("plans")
+	first := ""
+	c.until("the first plan is recorded", func() bool { first = say("plans"); return first != "" })
 	require.Regexp(t, `^\d+\.1 `, first)
 
 	c.edit("rate: 120", "rate: 12")

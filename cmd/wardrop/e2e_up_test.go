@@ -17,6 +17,7 @@ import (
 
 	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/internal/testaddr"
+	"github.com/wardrop-lb/wardrop/internal/testturn"
 )
 
 var (
@@ -207,6 +208,7 @@ func TestUpThatHadNoTimeSaysSo(t *testing.T) {
 // TestUpTalk runs the talk's example through real sockets: what the optimizer
 // promises is what the engines get.
 func TestUpTalk(t *testing.T) {
+	testturn.Take(t)
 	path := filepath.Join(t.TempDir(), "report.json")
 	p := start(t, "up", "--scenario", "talk", "--for", "15s", "--report", path)
 	p.ready()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/wardrop-lb/wardrop/internal/testturn"
 	"github.com/wardrop-lb/wardrop/sim"
 	"github.com/wardrop-lb/wardrop/testengine"
 )
@@ -39,6 +40,7 @@ func played(t *testing.T, text string) (sockets upReport, simulated *sim.Result)
 // requests over real connections, real data planes, a real control plane. Engines are
 // simulated in both, in steps here and from event to event there.
 func TestSimulationAgreesWithSockets(t *testing.T) {
+	testturn.Take(t)
 	sockets, simulated := played(t, `
 about: A near engine that is full and a far one that is not.
 duration: 12s
