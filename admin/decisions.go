@@ -14,17 +14,12 @@ import (
 // decided serves what a data plane remembers of its decisions: one of them, and those that are wanted as
 // lines of JSON, with replay=true after the weights that they were made by.
 func decided(mux *http.ServeMux, p *proxy.DataPlane) {
-	find := func(w http.ResponseWriter, r *http.Request) (proxy.Decision, bool) {
-		d, ok := p.Decision(r.PathValue("id"))
-		if !ok {
-			fail(w, http.StatusNotFound, "this data plane made no such decision, or has forgotten it, or did not record it: of more than proxy.record_rate a second it records errors, retries, slow ones and a sample")
-		}
-		return d, ok
-	}
 	mux.HandleFunc("GET /v1/decisions/{id}", func(w http.ResponseWriter, r *http.Request) {
-		if d, ok := find(w, r); ok {
+		if d, ok := p.Decision(r.PathValue("id")); ok {
 			answer(w, http.StatusOK, d)
+			return
 		}
+		fail(w, http.StatusNotFound, "this data plane made no such decision, or has forgotten it, or did not record it: of more than proxy.record_rate a second it records errors, retries, slow ones and a sample")
 	})
 	mux.HandleFunc("GET /v1/decisions", func(w http.ResponseWriter, r *http.Request) {
 		wanted, replay, err := wanted(r, time.Now())

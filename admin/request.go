@@ -28,7 +28,7 @@ const requestTimeout = 2 * time.Second
 // it, so all are asked whose addresses are known; no other address ever is.
 func requests(mux *http.ServeMux, c *control.Control, planes func() []string) {
 	if planes == nil {
-		planes = func() []string { return planesOf(c) }
+		planes = func() []string { return c.Config().DataPlaneAdmins() }
 	}
 	mux.HandleFunc("GET /v1/why/request", func(w http.ResponseWriter, r *http.Request) {
 		addresses := planes()
@@ -50,16 +50,6 @@ func requests(mux *http.ServeMux, c *control.Control, planes func() []string) {
 		}
 		answer(w, http.StatusOK, found)
 	})
-}
-
-// planesOf are the addresses that a configuration fixes.
-func planesOf(c *control.Control) (out []string) {
-	for _, cl := range c.Config().Clusters {
-		if !strings.HasSuffix(cl.Admin, ":0") {
-			out = append(out, cl.Admin)
-		}
-	}
-	return out
 }
 
 // ask asks all at once. It gives the answer of the one that knows, and who did not answer.

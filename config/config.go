@@ -352,6 +352,16 @@ func (c *Config) ClusterByName(name string) *Cluster {
 	return nil
 }
 
+// DataPlaneAdmins are the admin addresses of data planes that are fixed: of each cluster one at most.
+func (c *Config) DataPlaneAdmins() (out []string) {
+	for i := range c.Clusters {
+		if a := c.Clusters[i].Admin; !strings.HasSuffix(a, ":0") {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
 func (c *Config) setDefaults() {
 	c.Control.setDefaults()
 	if !c.has("control.guard.fresh") {

@@ -31,7 +31,7 @@ func (*decisionsCmd) Help() string {
 }
 
 // Run asks all data planes that are named; it is an error if one does not answer.
-func (c *decisionsCmd) Run(env *environment) (err error) {
+func (c *decisionsCmd) Run(env *environment) error {
 	addresses, err := c.addresses()
 	if err != nil {
 		return err
@@ -46,22 +46,15 @@ func (c *decisionsCmd) Run(env *environment) (err error) {
 	if c.Replay {
 		wanted.Set("replay", "true")
 	}
-	out := env.stdout
-	if c.Output != "" {
-		file, err := os.Create(c.Output)
-		if err != nil {
-			return err
+	return writeTo(c.Output, env.stdout, func(out io.Writer) error {
+		var errs []error
+		for _, a := range addresses {
+			if err := (admin.Client{Base: a}).Decisions(env.ctx, wanted, out); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", a, err))
+			}
 		}
-		defer func() { err = errors.Join(err, file.Close()) }()
-		out = file
-	}
-	var errs []error
-	for _, a := range addresses {
-		if err := (admin.Client{Base: a}).Decisions(env.ctx, wanted, out); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", a, err))
-		}
-	}
-	return errors.Join(errs...)
+		return errors.Join(errs...)
+	})
 }
 
 type replayCmd struct {
@@ -75,17 +68,15 @@ func (*replayCmd) Help() string {
 }
 
 // Run replays the file and counts.
-func (c *replayCmd) Run(env *environment) (err error) {
-	in := io.Reader(os.Stdin)
-	if c.File != "-" {
-		file, err := os.Open(c.File)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, file.Close()) }()
-		in = file
+func (c *replayCmd) Run(env *environment) error {
+	if c.File == "-" {
+		return c.replay(os.Stdin, env.stdout)
 	}
-	return c.replay(in, env.stdout)
+	file, err := os.Open(c.File)
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.replay(file, env.stdout), file.Close())
 }
 
 func (c *replayCmd) replay(in io.Reader, out io.Writer) error {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/wardrop-lb/wardrop/admin"
@@ -27,9 +26,10 @@ func (*plansCmd) Help() string {
 }
 
 // Run asks the control plane.
-func (c *plansCmd) Run(env *environment) (err error) {
+func (c *plansCmd) Run(env *environment) error {
 	var from [2]uint64
 	if c.From != "" {
+		var err error
 		if from, err = history.Parse(c.From); err != nil {
 			return usageError{fmt.Errorf("--from: %w", err)}
 		}
@@ -42,25 +42,20 @@ func (c *plansCmd) Run(env *environment) (err error) {
 	if err != nil {
 		return err
 	}
-	out := env.stdout
-	if c.Output != "" {
-		file, err := os.Create(c.Output)
-		if err != nil {
-			return err
+	return writeTo(c.Output, env.stdout, func(out io.Writer) error {
+		switch {
+		case c.Records:
+			return c.records(env, a, list, out)
+		case c.JSON:
+			return writeJSON(out, admin.Plans{Plans: list})
 		}
-		defer func() { err = errors.Join(err, file.Close()) }()
-		out = file
-	}
-	switch {
-	case c.Records:
-		return c.records(env, a, list, out)
-	case c.JSON:
-		return writeJSON(out, admin.Plans{Plans: list})
-	}
-	for i := range list {
-		fmt.Fprintf(out, "%s  %s\n", planName(&list[i]), list[i].Time.Local().Format(time.DateTime))
-	}
-	return nil
+		for i := range list {
+			if _, err := fmt.Fprintf(out, "%s  %s\n", planName(&list[i]), list[i].Time.Local().Format(time.DateTime)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func planName(e *history.Entry) string { return fmt.Sprintf("%d.%d", e.Epoch, e.Version) }

@@ -221,9 +221,5 @@ func (c *simCmd) check(env *environment, s *sim.Scenario, all []*sim.Summary, bo
 }
 
 func (c *simCmd) writeHTML(s *sim.Scenario, all []*sim.Summary, bound float64) error {
-	f, err := os.Create(c.HTML)
-	if err != nil {
-		return err
-	}
-	return errors.Join(sim.WriteHTML(f, s, all, bound), f.Close())
+	return writeTo(c.HTML, nil, func(out io.Writer) error { return sim.WriteHTML(out, s, all, bound) })
 }

@@ -72,11 +72,12 @@ func (c *whyNotCmd) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	if words := d.WhyNot(c.Engine); !c.JSON {
-		_, err = fmt.Fprintln(env.stdout, strings.Join(words, "\n"))
-		return err
+	words := d.WhyNot(c.Engine)
+	if c.JSON {
+		return writeJSON(env.stdout, map[string]any{"id": d.ID, "engine": c.Engine, "picked": d.Picked, "words": words})
 	}
-	return writeJSON(env.stdout, map[string]any{"id": d.ID, "engine": c.Engine, "picked": d.Picked, "words": d.WhyNot(c.Engine)})
+	_, err = fmt.Fprintln(env.stdout, strings.Join(words, "\n"))
+	return err
 }
 
 func (c *whyNotCmd) weight(env *environment) error {
@@ -103,12 +104,7 @@ func (c *planeFlags) addresses() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []string
-	for _, cl := range cfg.Clusters {
-		if !strings.HasSuffix(cl.Admin, ":0") {
-			out = append(out, cl.Admin)
-		}
-	}
+	out := cfg.DataPlaneAdmins()
 	if out == nil {
 		return nil, fmt.Errorf("%s names no admin address of a cluster: ask with --admin", c.Config)
 	}
