@@ -114,7 +114,7 @@ func Control(c *control.Control, metrics prometheus.Gatherer, o Options) http.Ha
 			return
 		}
 		q := r.URL.Query()
-		why, err := known(s).Weight(s.Plan, q.Get("cluster"), q.Get("model"), q.Get("engine"))
+		why, err := s.Known().Weight(s.Plan, q.Get("cluster"), q.Get("model"), q.Get("engine"))
 		if err != nil {
 			fail(w, http.StatusNotFound, err.Error())
 			return
@@ -235,15 +235,6 @@ func base(metrics prometheus.Gatherer, ready func() bool) *http.ServeMux {
 		fmt.Fprintln(w, "ok")
 	})
 	return mux
-}
-
-// known is what was recorded with the plan in force.
-func known(s *control.State) explain.Known {
-	k := explain.Known{Overrides: s.Overrides, View: s.View}
-	if s.Hold != nil {
-		k.Hold = s.Hold.Reason
-	}
-	return k
 }
 
 func planned(w http.ResponseWriter, c *control.Control) *control.State {

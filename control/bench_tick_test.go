@@ -16,7 +16,6 @@ import (
 
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 	"github.com/wardrop-lb/wardrop/config"
-	"github.com/wardrop-lb/wardrop/explain"
 	"github.com/wardrop-lb/wardrop/history"
 	"github.com/wardrop-lb/wardrop/store"
 	"github.com/wardrop-lb/wardrop/suppose"
@@ -143,7 +142,7 @@ func BenchmarkWhy(b *testing.B) {
 	require.Greater(b, len(records), 1)
 	b.Run("weight", func(b *testing.B) {
 		for b.Loop() {
-			why, err := explain.NewWeight(c.State().Plan, "c07", "m3", "", nil)
+			why, err := c.State().Known().Weight(c.State().Plan, "c07", "m3", "")
 			require.NoError(b, err)
 			require.NoError(b, json.NewEncoder(io.Discard).Encode(why))
 		}

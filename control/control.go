@@ -13,6 +13,7 @@ import (
 
 	pb "github.com/wardrop-lb/wardrop/api/wardropv1"
 	"github.com/wardrop-lb/wardrop/config"
+	"github.com/wardrop-lb/wardrop/explain"
 	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/guard"
 	"github.com/wardrop-lb/wardrop/history"
@@ -89,6 +90,15 @@ type State struct {
 	Overrides map[string]string
 	// Forecasts is the demand that was measured.
 	Forecasts map[tick.Source]tick.Forecast
+}
+
+// Known is what was recorded with the plan, for its explanations.
+func (s *State) Known() explain.Known {
+	k := explain.Known{Overrides: s.Overrides, View: s.View}
+	if s.Hold != nil {
+		k.Hold = s.Hold.Reason
+	}
+	return k
 }
 
 // New makes a control plane that is not running yet.

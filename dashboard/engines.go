@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/wardrop-lb/wardrop/control"
-	"github.com/wardrop-lb/wardrop/explain"
 	"github.com/wardrop-lb/wardrop/fleet"
 	"github.com/wardrop-lb/wardrop/latency"
 )
@@ -276,11 +275,11 @@ func (e *EnginePage) planned(s *control.State) {
 			e.Rows = append(e.Rows, *row)
 		}
 	}
-	e.cut(s.Plan, s.Overrides)
+	e.cut(s)
 }
 
 // cut sorts the rows, leaves out what is too much, and says the others in words.
-func (e *EnginePage) cut(p *fleet.Plan, pinned map[string]string) {
+func (e *EnginePage) cut(s *control.State) {
 	slices.SortStableFunc(e.Rows, func(a, b RowPage) int {
 		return cmp.Or(cmp.Compare(b.Rate, a.Rate), cmp.Compare(b.Weight, a.Weight), cmp.Compare(a.Dearer, b.Dearer))
 	})
@@ -294,7 +293,7 @@ func (e *EnginePage) cut(p *fleet.Plan, pinned map[string]string) {
 	e.Rows = e.Rows[:min(len(e.Rows), mostRows, weighty+silentRows)]
 	for i := range e.Rows {
 		r := &e.Rows[i]
-		if why, err := explain.NewWeight(p, r.Cluster, r.Model, e.Engine.Name, pinned); err == nil {
+		if why, err := s.Known().Weight(s.Plan, r.Cluster, r.Model, e.Engine.Name); err == nil {
 			r.Words = strings.Join(why.Words, " ")
 		}
 	}

@@ -102,7 +102,7 @@ func sortedKeys[V any](m map[string]V) []string {
 }
 
 func TestAnEngineThatIsDrained(t *testing.T) {
-	_, err := NewWeight(plan(), "a", "demo", "gone", map[string]string{"drain/gone": ""})
+	_, err := Known{Overrides: map[string]string{"drain/gone": ""}}.Weight(plan(), "a", "demo", "gone")
 	require.EqualError(t, err, `an override drains engine "gone": it is in no plan`)
 }
 
@@ -127,7 +127,7 @@ func TestWordsNameTheLargestTerm(t *testing.T) {
 			}
 		}
 		arcs[best].Weight = 1
-		w, err := NewWeight(p, "c", "m", "", nil)
+		w, err := Known{}.Weight(p, "c", "m", "")
 		require.NoError(t, err)
 		require.Len(t, w.Compared, 1)
 		c := w.Compared[0]
@@ -182,7 +182,7 @@ func TestUsedEnginesAreSaidToBeEven(t *testing.T) {
 				plan, err = optimal.New(optimal.Options{}).Plan(v, plan)
 				require.NoError(t, err)
 				for i := range plan.Rows {
-					w, err := NewWeight(plan, plan.Rows[i].Cluster, plan.Rows[i].Model, "", nil)
+					w, err := Known{}.Weight(plan, plan.Rows[i].Cluster, plan.Rows[i].Model, "")
 					require.NoError(t, err)
 					words := strings.Join(w.Words, " ")
 					require.NotContains(t, words, "One more costs from")

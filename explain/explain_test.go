@@ -61,7 +61,7 @@ func TestPlanTable(t *testing.T) {
 }
 
 func TestWhyWeight(t *testing.T) {
-	w, err := NewWeight(plan(), "a", "demo", "", nil)
+	w, err := Known{}.Weight(plan(), "a", "demo", "")
 	require.NoError(t, err)
 	var b bytes.Buffer
 	require.NoError(t, w.Write(&b))
@@ -71,7 +71,7 @@ func TestWhyWeight(t *testing.T) {
 }
 
 func TestWhyWeightOfOneEngine(t *testing.T) {
-	w, err := NewWeight(plan(), "a", "demo", "sick", nil)
+	w, err := Known{}.Weight(plan(), "a", "demo", "sick")
 	require.NoError(t, err)
 	require.Len(t, w.Engines, 1)
 	require.Equal(t, []string{"sick gets nothing: a request there would cost 4.26s, 1.772s more than where they go " +
@@ -81,11 +81,11 @@ func TestWhyWeightOfOneEngine(t *testing.T) {
 }
 
 func TestWhyWeightSaysWhatIsThere(t *testing.T) {
-	_, err := NewWeight(plan(), "a", "ghost", "", nil)
+	_, err := Known{}.Weight(plan(), "a", "ghost", "")
 	require.EqualError(t, err, `the plan has no row for cluster "a" and model "ghost": it has a/demo, c/demo`)
-	_, err = NewWeight(plan(), "a", "demo", "ghost", nil)
+	_, err = Known{}.Weight(plan(), "a", "demo", "ghost")
 	require.EqualError(t, err, `engine "ghost" does not serve "demo" in this plan`)
-	_, err = NewWeight(&fleet.Plan{}, "a", "demo", "", nil)
+	_, err = Known{}.Weight(&fleet.Plan{}, "a", "demo", "")
 	require.ErrorContains(t, err, "no rows")
 }
 
@@ -101,7 +101,7 @@ func TestWhyWeightOfWhatRequestsAsk(t *testing.T) {
 	p.Rows[0].Work, p.Rows[0].TokenSeconds = 2, 100
 	p.Engines[0].TokenPrice = 0.01
 	p.Engines[0].Own = []fleet.OwnLatency{{Model: "demo", Seconds: -0.1}}
-	w, err := NewWeight(p, "a", "demo", "far", nil)
+	w, err := Known{}.Weight(p, "a", "demo", "far")
 	require.NoError(t, err)
 	require.Equal(t, fleet.Terms{Network: 0.15, Latency: 2*0.6814 - 0.1, Congestion: 2 * 1.657, Cap: 1, Churn: -0.0004,
 		Total: 0.15 + 2*0.6814 - 0.1 + 2*1.657 + 1 - 0.0004}, w.Engines[0].Terms)

@@ -64,11 +64,6 @@ type Known struct {
 	View *fleet.View
 }
 
-// NewWeight explains a row as Known.Weight does; pins are the overrides in force.
-func NewWeight(p *fleet.Plan, cluster, model, engine string, pins map[string]string) (*Weight, error) {
-	return Known{Overrides: pins}.Weight(p, cluster, model, engine)
-}
-
 // Weight explains the row of a (cluster, model), or one engine of it when engine is not empty,
 // by the plan's recorded terms. The error says what is not there and what is.
 func (k Known) Weight(p *fleet.Plan, cluster, model, engine string) (*Weight, error) {
